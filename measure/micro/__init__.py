@@ -1,0 +1,1 @@
+"""Microbenchmarks: each file measures one thing and yields its raw samples."""

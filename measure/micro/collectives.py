@@ -1,0 +1,112 @@
+"""Collectives by size and group: one alone, and two started together, which tells what part of one holds the link.
+
+A sample is the time on the rank that came last, the shortest over the ranks: it waited for nobody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.distributed as dist
+
+from measure.sampling import Effort, Take, interleave
+from measure.world import Team, World
+from simcore.profile.schema import Collective, CollectiveSample, Timing
+from simcore.units import KIB, MIB
+
+QUICK_SIZES = (KIB, 16 * KIB, 128 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB)
+FULL_SIZES = tuple(KIB * 2**power for power in range(17))
+GPU_SIZES = tuple(KIB * 2**power for power in range(21))
+SPARSE_SIZES = (KIB, 64 * KIB, MIB, 8 * MIB, 64 * MIB)
+
+SETTLE_S = 0.005
+"""Pause before each sample, so that it starts on an idle link, as a bucket does that compute has kept waiting."""
+
+Start = Callable[[], list[dist.Work]]
+
+
+def team_sizes(world: World, quick: bool) -> list[int]:
+    """Counts of ranks to measure: from two to all, doubling when in a hurry; hosts are filled in order."""
+    doubling = {2**power for power in range(1, world.size.bit_length())}
+    every = set(range(2, world.size + 1))
+    sizes = doubling | {len(world.ranks_of_first_host)} if quick or world.size > 8 else every
+    return sorted(size for size in sizes | {world.size} if 1 < size <= world.size)
+
+
+def sweep(
+    team: Team, collective: Collective, sizes: tuple[int, ...], in_flight: tuple[int, ...], effort: Effort, longest_s: float
+) -> Iterator[CollectiveSample]:
+    """Samples by rising size, with so many started together, until one alone takes ``longest_s``."""
+    for size_bytes in sizes:
+        team.world.beat.move(f"{collective} of {size_bytes // KIB} KiB over {team.size} ranks")
+        takes = {
+            str(together): _take(team, [_starter(team, collective, size_bytes) for _ in range(together)])
+            for together in in_flight
+        }
+        timings = interleave(team, takes, effort)
+        for together, timing in timings.items():
+            yield CollectiveSample(
+                collective=collective,
+                ranks=team.size,
+                hosts=team.world.hosts_of(team.size),
+                size_bytes=size_bytes,
+                in_flight=int(together),
+                timing=shortest_over_ranks(team, timing),
+            )
+        if team.from_leader(min(timings["1"].samples_s) > longest_s):
+            return
+
+
+def shortest_over_ranks(team: Team, timing: Timing) -> Timing:
+    """Each sample on the rank where it was shortest: the one that came last."""
+    everyone: list[Timing] = team.gather(timing)
+    return Timing(
+        warmup_s=tuple(map(min, zip(*(one.warmup_s for one in everyone), strict=True))),
+        samples_s=tuple(map(min, zip(*(one.samples_s for one in everyone), strict=True))),
+    )
+
+
+def _take(team: Team, starts: list[Start]) -> Take:
+    clock = team.world.clock
+
+    def take() -> float:
+        time.sleep(SETTLE_S)
+        begun = clock.mark()
+        for work in [work for start in starts for work in start()]:
+            work.wait()
+        ended = clock.mark()
+        clock.settle()
+        return clock.between(begun, ended)
+
+    return take
+
+
+def _starter(team: Team, collective: Collective, size_bytes: int) -> Start:
+    """Starts one collective over a buffer of ``size_bytes`` (rounded up to whole elements a rank)."""
+    ranks, group, device = team.size, team.group, team.world.device
+    part = torch.ones(max(1, -(-size_bytes // (4 * ranks))), device=device)
+    whole = torch.ones(part.numel() * ranks, device=device)
+    other = torch.empty_like(whole)
+    following, preceding = (team.world.rank + 1) % ranks, (team.world.rank - 1) % ranks
+
+    def start() -> list[dist.Work]:
+        match collective:
+            case "all_reduce":
+                work = dist.all_reduce(whole, group=group, async_op=True)
+            case "reduce_scatter":
+                work = dist.reduce_scatter_tensor(part, whole, group=group, async_op=True)
+            case "all_gather":
+                work = dist.all_gather_into_tensor(whole, part, group=group, async_op=True)
+            case "broadcast":
+                work = dist.broadcast(whole, src=0, group=group, async_op=True)
+            case "all_to_all":
+                work = dist.all_to_all_single(other, whole, group=group, async_op=True)
+            case "send_recv":
+                sent = dist.P2POp(dist.isend, whole, following, group=group)
+                received = dist.P2POp(dist.irecv, other, preceding, group=group)
+                return dist.batch_isend_irecv([sent, received])
+        return [work]
+
+    return start

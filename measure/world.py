@@ -1,0 +1,174 @@
+"""The world of ranks: joined through torch's process group, knowing which ranks share a host.
+
+A host is one torchrun agent, so that hosts in one machine's network namespaces count as what they stand for.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from measure.clock import Clock, clock_for
+from measure.pulse import Beat
+from simcore.profile.schema import Host, Machine
+
+GROUP_SLACK_S = 15.0
+"""How much longer a collective may take than the launcher's patience, so that the launcher names the rank first."""
+
+
+@dataclass(frozen=True)
+class World:
+    """One rank's view of the world: its place, its device and the hosts of all."""
+
+    rank: int
+    size: int
+    device: torch.device
+    hosts: tuple[Host, ...]
+    beat: Beat = field(repr=False)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank gathers results and writes."""
+        return self.rank == 0
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of this rank's device."""
+        return clock_for(self.device)
+
+    @property
+    def ranks_of_first_host(self) -> tuple[int, ...]:
+        """The ranks that share rank 0's host."""
+        return self.hosts[0].ranks
+
+    def hosts_of(self, ranks: int) -> int:
+        """How many hosts the first ``ranks`` ranks lie on."""
+        return sum(host.ranks[0] < ranks for host in self.hosts)
+
+    @property
+    def everyone(self) -> Team:
+        """All ranks."""
+        return Team(self, None, self.size)
+
+    def team(self, size: int) -> Team | None:
+        """The first ``size`` ranks, or None on a rank outside; every rank of the world must ask alike."""
+        if size == self.size:
+            return self.everyone
+        group = dist.new_group(list(range(size)))
+        return Team(self, group, size) if self.rank < size else None
+
+    def own_group(self) -> dist.ProcessGroup:
+        """A group of this rank alone; every rank of the world must ask alike."""
+        return [dist.new_group([rank]) for rank in range(self.size)][self.rank]
+
+    def machine(self) -> Machine:
+        """Where this world runs, as a profile records it."""
+        on_gpu = self.device.type == "cuda"
+        return Machine(
+            device=torch.cuda.get_device_name(self.device) if on_gpu else "CPU",
+            device_count=torch.cuda.device_count() if on_gpu else os.cpu_count() or 1,
+            backend="nccl" if on_gpu else "gloo",
+            world_size=self.size,
+            hosts=self.hosts,
+            threads_per_rank=torch.get_num_threads(),
+            cpu=_cpu_model(),
+            cores=os.cpu_count() or 1,
+            platform=f"{platform.system()} {platform.machine()}",
+            python=platform.python_version(),
+            torch=torch.__version__,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+
+@dataclass(frozen=True)
+class Team:
+    """The first ``size`` ranks of the world, who measure something together; rank 0 is always among them."""
+
+    world: World
+    group: dist.ProcessGroup | None
+    size: int
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every member's ``value``, in rank order, on every member."""
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value, group=self.group)
+        return values
+
+    def from_leader(self, value: Any) -> Any:
+        """Rank 0's ``value`` on every member."""
+        box = [value]
+        dist.broadcast_object_list(box, src=0, group=self.group)
+        return box[0]
+
+    def barrier(self) -> None:
+        """Wait for every member."""
+        dist.barrier(group=self.group)
+
+
+def in_torchrun() -> bool:
+    """Whether this process is a rank that torchrun started."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and "RANK" in os.environ
+
+
+def join_world(device_type: str, timeout_s: float, beat: Beat) -> World:
+    """Join the world that the environment describes (torchrun's variables). Leave it with ``leave_world``."""
+    beat.move("joining the process group")
+    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    device = torch.device("cuda", _visible_gpu(local_rank)) if device_type == "cuda" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    else:
+        torch.set_num_threads(_threads_per_rank())
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        timeout=timedelta(seconds=timeout_s + GROUP_SLACK_S),
+        device_id=device if device.type == "cuda" else None,
+    )
+    size = dist.get_world_size()
+    places: list[Any] = [None] * size
+    dist.all_gather_object(places, (int(os.environ.get("GROUP_RANK", 0)), socket.gethostname()))
+    return World(rank, size, device, _hosts(places), beat)
+
+
+def leave_world() -> None:
+    """End the process group, if there is one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _hosts(places: list[tuple[int, str]]) -> tuple[Host, ...]:
+    names = {place: place[1] if len({other for other in places if other[1] == place[1]}) == 1 else f"{place[1]} #{place[0]}"
+             for place in places}  # fmt: skip
+    return tuple(
+        Host(name=names[place], ranks=tuple(rank for rank, other in enumerate(places) if other == place))
+        for place in dict.fromkeys(places)
+    )
+
+
+def _visible_gpu(local_rank: int) -> int:
+    chosen = os.environ.get("SIMSCALE_GPUS")
+    return int(chosen.split(",")[local_rank]) if chosen else local_rank
+
+
+def _threads_per_rank() -> int:
+    """Cores shared fairly by the ranks of this host; a user's own OMP_NUM_THREADS wins."""
+    if (chosen := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
+        return int(chosen)
+    return max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def _cpu_model() -> str:
+    if sys.platform == "linux":
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"

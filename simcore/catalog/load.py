@@ -1,0 +1,75 @@
+"""Looking things up in the catalogue, with the nearest name where there is no such thing."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib import resources
+from typing import Annotated
+
+from pydantic import Field
+
+from simcore.errors import InputError
+from simcore.files import Table, nearest
+from simcore.scenario.schema import LinkTable, Name, PositiveFloat, PositiveInt
+
+
+class Gpu(Table):
+    """A device of the catalogue; peaks are dense and by the precision that torch would use."""
+
+    aliases: Annotated[tuple[Name, ...], Field(strict=False)] = ()
+    memory_gib: PositiveFloat
+    memory_bandwidth_gb_per_s: PositiveFloat
+    sm_count: PositiveInt
+    boost_clock_mhz: PositiveFloat
+    l2_mib: PositiveFloat
+    board_power_w: PositiveFloat
+    tflops: dict[str, PositiveFloat]
+    source: Name
+
+
+@cache
+def gpus() -> dict[str, Gpu]:
+    """Every GPU by its canonical name."""
+    return {name: Gpu.model_validate(table) for name, table in _tables("gpus.toml").items()}
+
+
+@cache
+def links() -> dict[str, LinkTable]:
+    """Every link by its name."""
+    return {name: LinkTable.model_validate(table) for name, table in _tables("links.toml").items()}
+
+
+def find_gpu(name: str, where: str) -> tuple[str, Gpu]:
+    """The canonical name and the facts of a GPU, by name or alias. Raises ``InputError`` with the nearest name."""
+    canonical = _gpu_names().get(name.lower())
+    if canonical is None:
+        raise InputError(f"{where}: unknown GPU '{name}'{nearest(name, _gpu_names())}; simscale catalog lists all")
+    return canonical, gpus()[canonical]
+
+
+def known_gpu(device: str) -> Gpu | None:
+    """The facts of a GPU as CUDA names it (``NVIDIA A100-SXM4-40GB``), or None where the catalogue lacks it."""
+    canonical = _gpu_names().get(device.removeprefix("NVIDIA ").replace(" ", "-").lower())
+    return gpus()[canonical] if canonical else None
+
+
+def find_link(name: str, scope: str, own: dict[str, LinkTable], where: str) -> LinkTable:
+    """A link of the scenario's own or of the catalogue. Raises ``InputError`` where unknown or of the other scope."""
+    known = own.get(name) or links().get(name)
+    if known is None:
+        fitting = [other for other, link in (links() | own).items() if link.scope == scope]
+        raise InputError(f"{where}: unknown link '{name}'{nearest(name, fitting)}; simscale catalog lists all")
+    if known.scope != scope:
+        role = "inside a node" if scope == "intra" else "between nodes"
+        raise InputError(f"{where}: link '{name}' has scope {known.scope}; a link {role} (scope {scope}) is needed")
+    return known
+
+
+@cache
+def _gpu_names() -> dict[str, str]:
+    return {known.lower(): name for name, gpu in gpus().items() for known in (name, *gpu.aliases)}
+
+
+def _tables(file: str) -> dict[str, dict[str, object]]:
+    return tomllib.loads(resources.files("simcore.catalog").joinpath(file).read_text(encoding="utf-8"))

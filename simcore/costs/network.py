@@ -1,0 +1,201 @@
+"""Collective costs: the time of a collective over a count of ranks, split into latency and time on the wire.
+
+The split is what lets two collectives share a link: while one waits for a hop, another may send.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Protocol
+
+from simcore.costs.spread import Assumption
+from simcore.profile.schema import Collective, CollectiveCurve, CollectiveLaw, Fit
+from simcore.scenario.schema import LinkTable
+from simcore.units import GB, US
+
+
+@dataclass(frozen=True, slots=True)
+class TransferCost:
+    """One collective: its latency and wire seconds, their log-normal spreads and the link that sets the pace."""
+
+    latency_s: float
+    wire_s: float
+    latency_spread: float
+    wire_spread: float
+    link: str
+
+    @property
+    def total_s(self) -> float:
+        """The time of the collective alone on the link."""
+        return self.latency_s + self.wire_s
+
+
+NOTHING = TransferCost(0.0, 0.0, 0.0, 0.0, "none")
+
+
+class Network(Protocol):
+    """What every source of collective costs offers."""
+
+    def transfer(self, collective: Collective, size_bytes: float, ranks: int) -> TransferCost:
+        """The cost of ``collective`` over a buffer of ``size_bytes`` on the first ``ranks`` ranks."""
+
+    def assumptions(self, ranks: int) -> tuple[Assumption, ...]:
+        """Where the costs at ``ranks`` come from."""
+
+
+def moved_factor(collective: Collective, ranks: int) -> float:
+    """Bytes that the busiest rank sends, per byte of buffer (nccl-tests PERFORMANCE.md: algbw to busbw)."""
+    match collective:
+        case "all_reduce":
+            return 2.0 * (ranks - 1) / ranks
+        case "reduce_scatter" | "all_gather" | "all_to_all":
+            return (ranks - 1) / ranks
+        case "broadcast" | "send_recv":
+            return 1.0
+
+
+def ring_hops(collective: Collective, ranks: int) -> int:
+    """Steps of the ring (or of the peers visited) that follow each other: what latency is paid for."""
+    match collective:
+        case "all_reduce":
+            return 2 * (ranks - 1)
+        case "send_recv":
+            return 1
+        case _:
+            return ranks - 1
+
+
+PIPELINE_GAMMA = 0.5
+"""How far latency and wire time add up beyond their sum in a chunked pipeline: x + 2·gamma·sqrt(L·x)."""
+
+
+@dataclass(frozen=True)
+class CatalogNetwork:
+    """Links of the catalogue: nodes of equal size, ring inside a node, ring or tree (the faster) across nodes.
+
+    ``t = launch + L + x + 2·gamma·sqrt(L·x)``: L the hops' latency, x the bytes over the slower of the two links.
+    """
+
+    gpus_per_node: int
+    intra_name: str
+    intra: LinkTable | None
+    inter_name: str
+    inter: LinkTable | None
+
+    def transfer(self, collective: Collective, size_bytes: float, ranks: int) -> TransferCost:
+        """The closed form above; the link named is the one that carries its bytes longest."""
+        if ranks < 2:
+            return NOTHING
+        inside = min(ranks, self.gpus_per_node)
+        nodes = math.ceil(ranks / self.gpus_per_node)
+        moved = moved_factor(collective, ranks) * size_bytes
+        # The ring enters and leaves each node once, so a node's network carries what one rank sends.
+        legs = [(self.intra_name, self.intra, ring_hops(collective, inside))] if inside > 1 else []
+        legs += [(self.inter_name, self.inter, _hops_across(collective, nodes))] if nodes > 1 else []
+        known = [(name, link, hops) for name, link, hops in legs if link is not None]
+        if len(known) != len(legs):
+            raise ValueError(f"{ranks} ranks in nodes of {self.gpus_per_node} cross a link that was not named")
+        hops_s = sum(hops * link.latency_us * US for _, link, hops in known)
+        launch_s = max(link.launch_us * US for _, link, _ in known)
+        name, slowest, _ = min(known, key=lambda leg: self._rate(leg[1]))
+        wire = moved / self._rate(slowest)
+        pipeline = 2.0 * PIPELINE_GAMMA * math.sqrt(hops_s * wire)
+        return TransferCost(launch_s + hops_s, wire + pipeline, slowest.latency_spread, slowest.efficiency_spread, name)
+
+    def assumptions(self, ranks: int) -> tuple[Assumption, ...]:
+        """The links that ``ranks`` ranks use."""
+        inside, across = min(ranks, self.gpus_per_node) > 1, ranks > self.gpus_per_node
+        used = [(self.intra_name, self.intra, inside), (self.inter_name, self.inter, across)]
+        return tuple(
+            Assumption(f"link {name}", "assumed", link.efficiency_spread, link.source)
+            for name, link, taken in used
+            if taken and link is not None
+        )
+
+    @staticmethod
+    def _rate(link: LinkTable) -> float:
+        return link.bandwidth_gb_per_s * GB * link.efficiency
+
+
+def _hops_across(collective: Collective, nodes: int) -> float:
+    """Hops between nodes: an all-reduce may take a tree, up and down; the rest go round the ring."""
+    ring = ring_hops(collective, nodes)
+    return min(ring, 2.0 * math.log2(nodes)) if collective == "all_reduce" else ring
+
+
+@dataclass(frozen=True)
+class MeasuredNetwork:
+    """Collectives measured in a profile; a count that was not measured borrows the nearest curve and a law's ratio.
+
+    Where ranks would cross hosts and the profile never did, ``beyond`` (the catalogue) answers.
+    """
+
+    fit: Fit
+    ranks_per_host: int
+    source: str
+    beyond: CatalogNetwork | None
+
+    def transfer(self, collective: Collective, size_bytes: float, ranks: int) -> TransferCost:
+        """The measured curve at ``size_bytes``, carried over to ``ranks`` by the fitted law."""
+        if ranks < 2:
+            return NOTHING
+        hosts = math.ceil(ranks / self.ranks_per_host)
+        curve = self._nearest_curve(collective, ranks, hosts)
+        if curve is None:
+            assert self.beyond is not None
+            return self.beyond.transfer(collective, size_bytes, ranks)
+        time_s, wire_share = _on_curve(curve, size_bytes)
+        spread = curve.spread
+        if curve.ranks != ranks:
+            law = self._law(collective, hosts > 1)
+            time_s *= _law_s(law, size_bytes, ranks) / _law_s(law, size_bytes, curve.ranks)
+            spread = math.hypot(spread, law.spread) + 0.03 * abs(math.log2(ranks / curve.ranks))
+        link = "network between hosts" if hosts > 1 else "links inside the host"
+        return TransferCost(time_s * max(0.0, 1 - wire_share), time_s * wire_share, spread, spread, link)
+
+    def assumptions(self, ranks: int) -> tuple[Assumption, ...]:
+        """The curve used at ``ranks``: measured there, or carried over from another count."""
+        hosts = math.ceil(ranks / self.ranks_per_host)
+        curve = self._nearest_curve("all_reduce", ranks, hosts) if ranks > 1 else None
+        if curve is None:
+            return self.beyond.assumptions(ranks) if self.beyond else ()
+        here = curve.ranks == ranks
+        spread = self.transfer("all_reduce", curve.size_bytes[-1], ranks).wire_spread
+        how = f"all_reduce at {ranks} ranks" if here else f"all_reduce at {curve.ranks} ranks, extended to {ranks}"
+        return (Assumption("collectives", "measured" if here else "fitted", spread, f"{self.source}: {how}"),)
+
+    def _nearest_curve(self, collective: Collective, ranks: int, hosts: int) -> CollectiveCurve | None:
+        alike = [
+            curve for curve in self.fit.curves if curve.collective == collective and (curve.hosts > 1) == (hosts > 1)
+        ]
+        return min(alike, key=lambda curve: abs(math.log(ranks / curve.ranks)), default=None)
+
+    def _law(self, collective: Collective, crosses_hosts: bool) -> CollectiveLaw:
+        return next(
+            law for law in self.fit.laws if law.collective == collective and law.crosses_hosts == crosses_hosts
+        )
+
+
+def law_seconds(collective: Collective, launch_s: float, latency_s: float, rate: float, size_bytes: float, ranks: int) -> float:
+    """``launch + hops·latency + moved bytes / rate``: the ring law by which a count extends to others."""
+    return launch_s + ring_hops(collective, ranks) * latency_s + moved_factor(collective, ranks) * size_bytes / rate
+
+
+def _law_s(law: CollectiveLaw, size_bytes: float, ranks: int) -> float:
+    return law_seconds(law.collective, law.launch_s, law.latency_s, law.bandwidth_bytes_per_s, size_bytes, ranks)
+
+
+def _on_curve(curve: CollectiveCurve, size_bytes: float) -> tuple[float, float]:
+    """Time and wire share at a size: power laws between the sizes, constant below, proportional to size above."""
+    sizes, times, shares = curve.size_bytes, curve.time_s, curve.wire_share
+    if size_bytes <= sizes[0]:
+        return times[0], shares[0]
+    if size_bytes >= sizes[-1]:
+        return times[-1] * (1 + shares[-1] * (size_bytes / sizes[-1] - 1)), shares[-1]
+    right = bisect_left(sizes, size_bytes)
+    left = right - 1
+    weight = math.log(size_bytes / sizes[left]) / math.log(sizes[right] / sizes[left])
+    time_s = times[left] ** (1 - weight) * times[right] ** weight
+    return time_s, shares[left] + weight * (shares[right] - shares[left])

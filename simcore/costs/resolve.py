@@ -1,0 +1,247 @@
+"""From a scenario, and a profile where there is one, to every cost that its task graph will be charged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from simcore.catalog.load import Gpu, find_gpu, find_link, known_gpu
+from simcore.costs.compute import ComputeCosts, DeviceRate, given_costs, measured_costs, rated_costs
+from simcore.costs.device import BACKWARD_RATIO, BANDWIDTH_EFFICIENCY, COMPUTE_SPREAD, catalog_rates
+from simcore.costs.network import CatalogNetwork, MeasuredNetwork, Network
+from simcore.costs.spread import Assumption
+from simcore.errors import InputError
+from simcore.files import nearest
+from simcore.profile.load import load_profile
+from simcore.profile.schema import Fit, ModelFit, OverheadFit, OverlapFit, Profile
+from simcore.scenario.schema import Scenario
+from simcore.units import BYTES_PER_ELEMENT, GB, US
+from simcore.workload.models import MODELS, build_model
+
+NO_OVERLAP = OverlapFit(compute_slowdown=1.0, collective_slowdown=1.0, spread=0.0)
+GPU_OVERLAP = OverlapFit(compute_slowdown=1.04, collective_slowdown=1.0, spread=0.02)
+"""NCCL's kernels take a few SMs and some memory bandwidth from the compute beside them: a prior."""
+
+UNMEASURED_OVERHEAD = OverheadFit(step_s=0.0, tensor_s=0.0, byte_s=0.0, spread=0.5)
+
+CPU = "CPU"
+CPU_CONTENTION = 1.1
+"""How much slower a CPU rank computes with its host's other ranks at work: a prior."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Everything that a step is charged for, each with its spread.
+
+    ``anchor`` scales compute: 1, or what measured points marked ``calibrate`` made of it, with the spread they left.
+    """
+
+    compute: ComputeCosts
+    compute_spread: float
+    network: Network
+    overhead: OverheadFit
+    overlap: OverlapFit
+    contention: tuple[tuple[int, float], ...]
+    ranks_per_node: int
+    backend: str
+    device: str
+    memory_gib: float | None
+    source: str
+    anchor: float = 1.0
+
+    def contention_at(self, ranks: int) -> float:
+        """How much slower a rank computes while the ranks of its node at ``ranks`` all do (1 for one alone)."""
+        busy = min(ranks, self.ranks_per_node)
+        return _interpolate(self.contention, busy)
+
+    def anchored(self, factor: float, spread: float) -> Costs:
+        """These costs with compute scaled by ``factor`` and its spread replaced."""
+        return replace(self, anchor=self.anchor * factor, compute_spread=spread)
+
+    def assumptions(self, ranks: int) -> tuple[Assumption, ...]:
+        """Every cost with its origin, spread and source, as a step at ``ranks`` uses them."""
+        compute = replace(self.compute.assumption, spread=self.compute_spread)
+        if self.anchor != 1.0:
+            compute = replace(compute, origin="fitted", source=f"{compute.source}; scaled x{self.anchor:.3f} to the calibrate points")
+        overhead = Assumption("framework overhead", self._overhead_origin, self.overhead.spread, self.source)
+        return (compute, overhead, *self.network.assumptions(ranks))
+
+    @property
+    def _overhead_origin(self) -> str:
+        return "assumed" if self.source.startswith("catalogue") else "fitted"
+
+
+def resolve_costs(scenario: Scenario, profile: Profile | None, where: str = "scenario") -> Costs:
+    """The costs of ``scenario``; measured ones from ``profile`` where it has them, the catalogue's otherwise.
+
+    Raises ``InputError`` where a name is unknown or something needed is neither given nor measured.
+    """
+    profile = profile or _named_profile(scenario)
+    return _from_profile(scenario, profile, where) if profile else _from_catalog(scenario, where)
+
+
+def resolve_compute(scenario: Scenario, profile: Profile | None, where: str = "scenario") -> ComputeCosts:
+    """The compute costs alone: from the scenario's layers, the profile, or the catalogue, in this order."""
+    profile = profile or _named_profile(scenario)
+    if scenario.workload.layers is not None:
+        return given_costs(scenario.workload)
+    if profile is not None:
+        return _profiled_compute(scenario, profile.fit, _source(profile), where)
+    return _catalog_compute(scenario, *_gpu(scenario, where), where)
+
+
+def _named_profile(scenario: Scenario) -> Profile | None:
+    return load_profile(scenario.workload.profile) if scenario.workload.profile is not None else None
+
+
+def _source(profile: Profile) -> str:
+    return f"profile of {profile.machine.device} ({profile.machine.created[:10]})"
+
+
+def _from_catalog(scenario: Scenario, where: str) -> Costs:
+    gpu_name, gpu = _gpu(scenario, where)
+    on_cpu = gpu_name == CPU
+    given = scenario.workload.layers is not None
+    ranks_per_node = scenario.cluster.gpus_per_node or max(scenario.sweep.gpus)
+    compute = resolve_compute(scenario, None, where)
+    busy_slowdown = CPU_CONTENTION if on_cpu and not given else 1.0
+    return Costs(
+        compute=compute,
+        compute_spread=compute.assumption.spread,
+        network=_catalog_network(scenario, ranks_per_node, where),
+        overhead=_assumed_overhead(gpu, on_cpu),
+        overlap=NO_OVERLAP if on_cpu or given else GPU_OVERLAP,
+        contention=((1, 1.0), (max(2, ranks_per_node), busy_slowdown)),
+        ranks_per_node=ranks_per_node,
+        backend=_backend(scenario, "gloo" if on_cpu else "nccl"),
+        device=gpu_name,
+        memory_gib=None if on_cpu else gpu.memory_gib,
+        source="catalogue priors",
+    )
+
+
+def _catalog_compute(scenario: Scenario, gpu_name: str, gpu: Gpu, where: str) -> ComputeCosts:
+    rates = catalog_rates(gpu, gpu_name, scenario.workload.precision)
+    spread = COMPUTE_SPREAD * (2 if gpu_name == CPU else 1)
+    assumption = Assumption("compute", "assumed", spread, f"{gpu_name}: {gpu.source}")
+    bytes_per_s = gpu.memory_bandwidth_gb_per_s * GB * BANDWIDTH_EFFICIENCY
+    return _rated(scenario, rates, bytes_per_s, BACKWARD_RATIO, assumption, where)
+
+
+def _from_profile(scenario: Scenario, profile: Profile, where: str) -> Costs:
+    fit, machine = profile.fit, profile.machine
+    ranks_per_node = scenario.cluster.gpus_per_node or machine.ranks_per_host
+    given = scenario.workload.layers is not None
+    compute = resolve_compute(scenario, profile, where)
+    contention = {entry.busy_ranks: entry.slowdown for entry in fit.contention if not given}
+    gpu = known_gpu(machine.device)
+    return Costs(
+        compute=compute,
+        compute_spread=compute.assumption.spread,
+        network=_measured_network(scenario, profile, ranks_per_node, where),
+        overhead=fit.overhead or UNMEASURED_OVERHEAD,
+        overlap=fit.overlap if fit.overlap and not given else NO_OVERLAP,
+        contention=tuple(sorted(({1: 1.0} | contention).items())),
+        ranks_per_node=ranks_per_node,
+        backend=_backend(scenario, machine.backend),
+        device=machine.device,
+        memory_gib=gpu.memory_gib if gpu and machine.backend == "nccl" else None,
+        source=_source(profile),
+    )
+
+
+def _profiled_compute(scenario: Scenario, fit: Fit, source: str, where: str) -> ComputeCosts:
+    """A model measured in the profile if it was, else a catalogue model from the profile's rates by kind."""
+    workload = scenario.workload
+    if workload.precision != "fp32":
+        raise InputError(f"{where}: workload.precision: found '{workload.precision}', but the profile measured fp32; "
+                         "write precision = \"fp32\" or predict without --profile")  # fmt: skip
+    batch = scenario.local_batch(scenario.sweep.gpus[0])
+    measured = {entry.model: entry for entry in fit.models}
+    if workload.model is None:
+        return measured_costs(_only(measured, where), workload.optimizer, source, batch)
+    if workload.model in measured:
+        return measured_costs(measured[workload.model], workload.optimizer, source, batch)
+    if not fit.rates:
+        raise InputError(f"{where}: workload.model: the profile measured neither '{workload.model}' nor rates by kind of "
+                         f"layer; calibrate again with --model {workload.model}")  # fmt: skip
+    rates = {rate.kind: DeviceRate(rate.call_s, rate.flops_per_s, rate.bytes_per_s) for rate in fit.rates}
+    assumption = Assumption("compute", "fitted", max(rate.spread for rate in fit.rates), f"{source}: rates by kind of layer")
+    return _rated(scenario, rates, fit.optimizer_bytes_per_s or 5 * GB, fit.backward_ratio, assumption, where)
+
+
+def _only(measured: dict[str, ModelFit], where: str) -> ModelFit:
+    own = [model for name, model in measured.items() if ":" in name] or list(measured.values())
+    if len(own) != 1:
+        raise InputError(f"{where}: workload.profile holds {len(own)} models ({', '.join(measured) or 'none'}); "
+                         "name one: model = \"...\"")  # fmt: skip
+    return own[0]
+
+
+def _rated(
+    scenario: Scenario, rates: dict[str, DeviceRate], optimizer_bytes_per_s: float, backward_ratio: float,
+    assumption: Assumption, where: str,
+) -> ComputeCosts:  # fmt: skip
+    workload = scenario.workload
+    if workload.model is None or workload.model not in MODELS:
+        name = workload.model or "?"
+        hint = "; a model of your own is known from a profile: simscale calibrate --model" if ":" in name else ""
+        raise InputError(f"{where}: workload.model: unknown model '{name}'{nearest(name, MODELS)}{hint}; "
+                         f"known: {', '.join(MODELS)}")  # fmt: skip
+    bytes_per_element = BYTES_PER_ELEMENT[workload.precision]
+    return rated_costs(build_model(workload.model), rates, workload, optimizer_bytes_per_s, backward_ratio,
+                       bytes_per_element, assumption)  # fmt: skip
+
+
+def _gpu(scenario: Scenario, where: str) -> tuple[str, Gpu]:
+    if scenario.cluster.gpu is None:
+        raise InputError(f"{where}: cluster.gpu: is missing; name a GPU of the catalogue, or give --profile")
+    return find_gpu(scenario.cluster.gpu, f"{where}: cluster.gpu")
+
+
+def _catalog_network(scenario: Scenario, ranks_per_node: int, where: str) -> CatalogNetwork:
+    cluster, most = scenario.cluster, max(scenario.sweep.gpus)
+    needs_intra, needs_inter = min(ranks_per_node, most) > 1, most > ranks_per_node
+    for needed, key in ((needs_intra, "intra_node"), (needs_inter, "inter_node")):
+        if needed and getattr(cluster, key) is None:
+            raise InputError(f"{where}: cluster.{key}: is missing, and {most} GPUs in nodes of {ranks_per_node} need it; "
+                             "name a link of the catalogue (simscale catalog)")  # fmt: skip
+    intra_name, inter_name = cluster.intra_node or "none", cluster.inter_node or "none"
+    inter = find_link(inter_name, "inter", cluster.links, f"{where}: cluster.inter_node") if cluster.inter_node else None
+    intra = find_link(intra_name, "intra", cluster.links, f"{where}: cluster.intra_node") if cluster.intra_node else None
+    return CatalogNetwork(ranks_per_node, intra_name, intra, inter_name, inter)
+
+
+def _measured_network(scenario: Scenario, profile: Profile, ranks_per_node: int, where: str) -> Network:
+    """The profile's network; beyond what it crossed, the catalogue's links, which the scenario must then name."""
+    most = max(scenario.sweep.gpus)
+    crossed = {curve.hosts > 1 for curve in profile.fit.curves if curve.collective == "all_reduce"}
+    crosses = most > ranks_per_node
+    beyond = None
+    if crosses and True not in crossed and scenario.cluster.inter_node is None:
+        raise InputError(f"{where}: {most} ranks cross hosts of {ranks_per_node}, which the profile never measured; name "
+                         "cluster.inter_node, or calibrate under torchrun over the hosts")  # fmt: skip
+    if (crosses and True not in crossed) or (min(most, ranks_per_node) > 1 and False not in crossed):
+        beyond = _catalog_network(scenario, ranks_per_node, where)
+    return MeasuredNetwork(profile.fit, ranks_per_node, _source(profile), beyond)
+
+
+def _backend(scenario: Scenario, default: str) -> str:
+    return default if scenario.strategy.backend == "auto" else scenario.strategy.backend
+
+
+def _assumed_overhead(gpu: Gpu, on_cpu: bool) -> OverheadFit:
+    """DDP's own cost where nobody measured it: a hook per gradient, and its bytes read and written once each way."""
+    copy_s = 4.0 / (gpu.memory_bandwidth_gb_per_s * GB * BANDWIDTH_EFFICIENCY)
+    return OverheadFit(step_s=100 * US, tensor_s=(10 if on_cpu else 4) * US, byte_s=copy_s, spread=0.5)
+
+
+def _interpolate(points: tuple[tuple[int, float], ...], at: int) -> float:
+    """Linear between known counts, constant outside."""
+    below = [point for point in points if point[0] <= at]
+    above = [point for point in points if point[0] >= at]
+    if not below or not above:
+        return (below or above)[-1 if below else 0][1]
+    (left, low), (right, high) = below[-1], above[0]
+    return low if left == right else low + (high - low) * (math.log(at / left) / math.log(right / left))
+

@@ -1,0 +1,277 @@
+"""Predicting a scenario: its curve with a band, and what each point is made of.
+
+``predict`` is the public function: a scenario in, a ``Prediction`` out, no files, no torch, no scipy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.accuracy import Accuracy, Scored, score
+from simcore.costs.charge import StepPlan, cost_of, plan_step, slow_down_overlaps, uncertain_of
+from simcore.costs.resolve import Costs, resolve_costs
+from simcore.costs.spread import STRUCTURE_SPREAD, Assumption, Uncertain, normal_samples
+from simcore.evidence import posterior_factor
+from simcore.graph.compiled import CompiledGraph, Timeline
+from simcore.graph.tasks import Kind, Transfer
+from simcore.knee import Knee, find_knee
+from simcore.memory import memory_bytes
+from simcore.profile.schema import Profile
+from simcore.scenario.schema import Scenario
+from simcore.strategies.ddp import COMPUTE
+from simcore.units import GIB, MS
+from simcore.workload.models import MODELS, build_model
+
+Array = NDArray[np.float64]
+
+SMALL_SHARE = 0.02
+"""Exposed communication below this part of the step is not called a bottleneck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A quantity's median and its 80 % band."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A measured point: a step time in seconds, who says so, and whether it calibrated the prediction."""
+
+    gpus: int
+    step_time_s: float
+    source: str
+    calibrate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One GPU count: the predicted step and throughput, what the step is made of (sums to p50), and memory by use."""
+
+    gpus: int
+    step_time_s: Band
+    throughput: Band
+    efficiency: float
+    breakdown_s: dict[str, float]
+    memory_bytes: dict[str, float]
+    fits: bool | None
+    bottleneck: str
+    measured_step_time_s: float | None
+    calibrated: bool
+
+    @property
+    def memory_gib(self) -> float:
+        """Peak memory of one rank."""
+        return sum(self.memory_bytes.values()) / GIB
+
+    @property
+    def error(self) -> float | None:
+        """Predicted / measured - 1 of the step time, where it was measured."""
+        return None if self.measured_step_time_s is None else self.step_time_s.p50 / self.measured_step_time_s - 1
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answer to a scenario."""
+
+    scenario: Scenario
+    points: tuple[Point, ...]
+    unit: str
+    knee: Knee
+    accuracy: Accuracy
+    assumptions: tuple[Assumption, ...]
+
+
+def predict(
+    scenario: Scenario,
+    profile: Profile | None = None,
+    measured: Sequence[Measured] = (),
+    where: str = "scenario",
+) -> Prediction:
+    """The curve of ``scenario`` with costs of ``profile`` where given, else of the catalogue.
+
+    ``measured`` adds to the scenario's own measured points; those marked calibrate anchor the compute costs and are
+    not scored. ``where`` names the scenario in faults. Raises ``InputError`` where something needed is missing.
+    """
+    known = (*_own_measured(scenario), *measured)
+    costs = resolve_costs(scenario, profile, where)
+    plan = plan_step(costs.compute.shape, scenario.strategy, costs.backend)
+    costs = _anchor(scenario, plan, costs, [point for point in known if point.calibrate])
+    asked = sorted({*scenario.sweep.gpus, *(point.gpus for point in known)})
+    base = _base_count(scenario, asked)
+    counts = asked if base in asked else [base, *asked]
+    timeline, times = _evaluate(scenario, plan, costs, counts)
+    points = _points(scenario, costs, plan, counts, timeline, times, known, base)
+    asked_points = tuple(point for point in points if point.gpus in asked)
+    return Prediction(
+        scenario=scenario,
+        points=asked_points,
+        unit=f"{_sample_unit(scenario)}/s",
+        knee=find_knee(*zip(*((p.gpus, p.throughput.p50, p.bottleneck) for p in asked_points), strict=True)),
+        accuracy=_score(scenario, asked_points, known),
+        assumptions=costs.assumptions(asked[-1]),
+    )
+
+
+def step_timeline(scenario: Scenario, gpus: int, profile: Profile | None = None, where: str = "scenario") -> Timeline:
+    """Every task of the predicted step at one count, at the median of every cost (one column)."""
+    costs = resolve_costs(scenario, profile, where)
+    plan = plan_step(costs.compute.shape, scenario.strategy, costs.backend)
+    costs = _anchor(scenario, plan, costs, [point for point in _own_measured(scenario) if point.calibrate])
+    durations = plan.durations(costs, [scenario.local_batch(gpus)], [gpus])
+    return plan.graph.evaluate(slow_down_overlaps(plan.graph, durations, costs))
+
+
+def _own_measured(scenario: Scenario) -> tuple[Measured, ...]:
+    return tuple(
+        Measured(
+            gpus=point.gpus,
+            step_time_s=point.step_time_ms * MS
+            if point.step_time_ms is not None
+            else scenario.samples_per_step(point.gpus) / (point.throughput or 1.0),
+            source=point.source,
+            calibrate=point.use == "calibrate",
+        )
+        for point in scenario.measured
+    )
+
+
+def _base_count(scenario: Scenario, counts: list[int]) -> int:
+    """What efficiency is relative to: one GPU, or the fewest asked for where the batch does not fit on one."""
+    try:
+        scenario.local_batch(1)
+    except ValueError:
+        return counts[0]
+    return 1
+
+
+def _median_durations(scenario: Scenario, plan: StepPlan, costs: Costs, counts: list[int]) -> Array:
+    batches = [scenario.local_batch(count) for count in counts]
+    return slow_down_overlaps(plan.folded.graph, plan.folded_durations(costs, batches, counts), costs)
+
+
+def _anchor(scenario: Scenario, plan: StepPlan, costs: Costs, points: list[Measured]) -> Costs:
+    """Costs with compute pulled towards the points marked calibrate."""
+    if not points:
+        return costs
+    counts = [point.gpus for point in points]
+
+    def step_times(factor: float) -> list[float]:
+        scaled = costs.anchored(factor, costs.compute_spread)
+        durations = _median_durations(scenario, plan, scaled, counts)
+        times: list[float] = plan.folded.graph.ends(durations).max(axis=0).tolist()
+        return times
+
+    factor, spread = posterior_factor(step_times, [point.step_time_s for point in points], costs.compute_spread)
+    return costs.anchored(factor, spread)
+
+
+def _evaluate(scenario: Scenario, plan: StepPlan, costs: Costs, counts: list[int]) -> tuple[Timeline, Array]:
+    """The folded timeline at the medians ``[folded, points]`` and sorted samples of the step ``[points, samples]``."""
+    graph = plan.folded.graph
+    durations = _median_durations(scenario, plan, costs, counts)
+    timeline = graph.evaluate(durations)
+    rows = np.array([uncertain_of(task) for task in graph.tasks])
+    spreads = _spreads(costs, counts, plan)
+    factors = np.exp(spreads[:, :, None] * normal_samples()[:, None, :])
+    sampled = durations[:, :, None] * factors[rows]
+    ends = graph.ends(sampled.reshape(len(rows), -1)).max(axis=0).reshape(len(counts), -1)
+    return timeline, np.sort(ends * factors[Uncertain.STRUCTURE], axis=1)
+
+
+def _spreads(costs: Costs, counts: list[int], plan: StepPlan) -> Array:
+    """Log-normal sigmas ``[uncertain, points]``; a network's are those of its largest collective."""
+    largest = max((transfer for _, transfer in plan.transfers), key=lambda transfer: transfer.size_bytes)
+    transfers = [cost_of(costs, largest, count) for count in counts]
+    spreads = np.empty((len(Uncertain), len(counts)))
+    spreads[Uncertain.COMPUTE] = costs.compute_spread
+    spreads[Uncertain.OVERHEAD] = costs.overhead.spread
+    spreads[Uncertain.LATENCY] = [cost.latency_spread for cost in transfers]
+    spreads[Uncertain.WIRE] = [cost.wire_spread for cost in transfers]
+    spreads[Uncertain.STRUCTURE] = STRUCTURE_SPREAD
+    return spreads
+
+
+def _points(
+    scenario: Scenario,
+    costs: Costs,
+    plan: StepPlan,
+    counts: list[int],
+    timeline: Timeline,
+    times: Array,
+    known: tuple[Measured, ...],
+    base: int,
+) -> list[Point]:
+    samples = times.shape[1]
+    low, middle, high = (times[:, round(share * (samples - 1))].tolist() for share in (0.1, 0.5, 0.9))
+    breakdown = timeline.breakdown(COMPUTE)
+    names = list(breakdown)
+    shares = (np.stack([breakdown[name] for name in names]) / timeline.step_time).T.tolist()
+    base_rate = scenario.samples_per_step(base) / middle[counts.index(base)] / base
+    measured = {point.gpus: point for point in known}
+    points = []
+    for index, count in enumerate(counts):
+        batch, step = scenario.samples_per_step(count), middle[index]
+        memory = memory_bytes(scenario, costs.compute, count, costs.memory_gib is not None)
+        seen = measured.get(count)
+        points.append(
+            Point(
+                gpus=count,
+                step_time_s=Band(low[index], step, high[index]),
+                throughput=Band(batch / high[index], batch / step, batch / low[index]),
+                efficiency=batch / step / count / base_rate,
+                breakdown_s={name: share * step for name, share in zip(names, shares[index], strict=True)},
+                memory_bytes=memory,
+                fits=None if costs.memory_gib is None else sum(memory.values()) <= costs.memory_gib * GIB,
+                bottleneck=_bottleneck(plan.folded.graph, timeline, index, costs, count, dict(zip(names, shares[index], strict=True))),
+                measured_step_time_s=seen.step_time_s if seen else None,
+                calibrated=seen.calibrate if seen else False,
+            )
+        )
+    return points
+
+
+def _bottleneck(graph: CompiledGraph, timeline: Timeline, column: int, costs: Costs, count: int, shares: dict[str, float]) -> str:
+    """What the step would have to get rid of to become shorter: compute, or the part of the network that is exposed."""
+    if shares["exposed_communication"] < SMALL_SHARE:
+        return "compute"
+    spent: dict[str, float] = {}
+    for number in timeline.critical_path(column):
+        task = graph.tasks[number]
+        seconds = float(timeline.end[number, column] - timeline.start[number, column])
+        name = "compute"
+        if task.kind is Kind.COMMUNICATION:
+            transfer = task.charges[0]
+            assert isinstance(transfer, Transfer)
+            link = cost_of(costs, transfer, count).link
+            name = link if transfer.part == "wire" else f"latency of {link}"
+        spent[name] = spent.get(name, 0.0) + seconds
+    return max(spent, key=spent.__getitem__)
+
+
+def _score(scenario: Scenario, points: Sequence[Point], known: Sequence[Measured]) -> Accuracy:
+    """Accuracy over the measured points that calibrated nothing; naive scaling starts from the smallest known count."""
+    first = min(known, key=lambda point: (not point.calibrate, point.gpus), default=None)
+    scored = []
+    for point in points:
+        if point.measured_step_time_s is None or point.calibrated:
+            continue
+        naive = None
+        if first is not None and first.gpus != point.gpus:
+            rate = scenario.samples_per_step(first.gpus) / first.step_time_s / first.gpus
+            naive = scenario.samples_per_step(point.gpus) / (rate * point.gpus)
+        band = point.step_time_s
+        scored.append(Scored(band.p10, band.p50, band.p90, point.measured_step_time_s, naive))
+    return score(scored)
+
+
+def _sample_unit(scenario: Scenario) -> str:
+    model = scenario.workload.model
+    return build_model(model).sample_unit if model in MODELS else "sample"

@@ -1,0 +1,281 @@
+"""The fit inside a profile: raw samples to costs, by medians and regularised least squares in log space.
+
+The only file of the package that imports scipy; predicting reads its result. Real training steps are never looked at.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares, nnls
+
+from simcore.costs.compute import OPTIMIZER_BYTES
+from simcore.costs.network import law_seconds
+from simcore.profile.schema import (
+    FIT_VERSION,
+    BackwardPiece,
+    Collective,
+    CollectiveCurve,
+    CollectiveLaw,
+    CollectiveSample,
+    Contention,
+    Fit,
+    KindRate,
+    LinearTime,
+    ModelFit,
+    ModelSample,
+    OverheadFit,
+    OverheadSample,
+    OverlapFit,
+    OverlapSample,
+    Samples,
+    Timing,
+)
+
+Array = NDArray[np.float64]
+
+LEAST_SPREAD = 0.01
+PRIOR_SPREAD = 3.0
+"""How far, in log space, the data may pull a parameter from its starting value: a weak prior that keeps it finite."""
+
+
+def fit_samples(samples: Samples) -> Fit:
+    """The costs that ``samples`` stand for; what was not measured is left out."""
+    curves = _curves(samples.collectives)
+    return Fit(
+        version=FIT_VERSION,
+        curves=curves,
+        laws=_laws(curves),
+        rates=_rates(samples.models),
+        backward_ratio=_backward_ratio(samples.models),
+        optimizer_bytes_per_s=_optimizer_rate(samples.models),
+        models=_models(samples.models),
+        contention=_contention(samples.models),
+        overlap=_overlap(samples.overlap),
+        overhead=_overhead(samples.overhead),
+    )
+
+
+def _median(timing: Timing) -> float:
+    return max(statistics.median(timing.samples_s), 1e-9)
+
+
+def _spread_of_median(timing: Timing) -> float:
+    """Log-normal sigma of a median: the samples' robust spread (from the MAD) over the square root of their number."""
+    middle = _median(timing)
+    deviation = statistics.median(abs(sample - middle) for sample in timing.samples_s)
+    return 1.25 * 1.4826 * deviation / middle / math.sqrt(len(timing.samples_s))
+
+
+def _curves(samples: Sequence[CollectiveSample]) -> tuple[CollectiveCurve, ...]:
+    """One curve per collective and group; two in flight tell which part of one's time holds the link."""
+    groups: dict[tuple[Collective, int, int], dict[int, dict[int, Timing]]] = defaultdict(lambda: defaultdict(dict))
+    for sample in samples:
+        groups[sample.collective, sample.ranks, sample.hosts][sample.size_bytes][sample.in_flight] = sample.timing
+    curves = []
+    for (collective, ranks, hosts), by_size in groups.items():
+        sizes = sorted(size for size, timings in by_size.items() if 1 in timings)
+        times = [_median(by_size[size][1]) for size in sizes]
+        shares = [_wire_share(by_size[size]) for size in sizes]
+        spreads = [_spread_of_median(by_size[size][1]) for size in sizes]
+        curves.append(
+            CollectiveCurve(
+                collective=collective,
+                ranks=ranks,
+                hosts=hosts,
+                size_bytes=tuple(sizes),
+                time_s=tuple(times),
+                wire_share=tuple(shares),
+                spread=max(LEAST_SPREAD, statistics.median(spreads)),
+            )
+        )
+    return tuple(curves)
+
+
+def _wire_share(timings: dict[int, Timing]) -> float:
+    if 2 not in timings:
+        return 1.0
+    one, two = _median(timings[1]), _median(timings[2])
+    return min(1.25, max(0.0, (two - one) / one))
+
+
+def _laws(curves: Sequence[CollectiveCurve]) -> tuple[CollectiveLaw, ...]:
+    """``launch + hops·latency + moved/bandwidth`` over all groups of a collective, inside a host and across hosts."""
+    groups: dict[tuple[Collective, bool], list[CollectiveCurve]] = defaultdict(list)
+    for curve in curves:
+        groups[curve.collective, curve.hosts > 1].append(curve)
+    laws = []
+    for (collective, crosses), alike in groups.items():
+        points = [(s, c.ranks, t) for c in alike for s, t in zip(c.size_bytes, c.time_s, strict=True)]
+        sizes, ranks, times = (list(column) for column in zip(*points, strict=True))
+
+        def model(parameters: Array, collective: Collective = collective, sizes: list[int] = sizes, ranks: list[int] = ranks) -> Array:
+            launch, latency, rate = parameters
+            return np.array([law_seconds(collective, launch, latency, rate, s, n) for s, n in zip(sizes, ranks, strict=True)])
+
+        start = np.array([0.5 * min(times), 0.1 * min(times), max(s / t for s, t in zip(sizes, times, strict=True))])
+        fitted, spread = _fit_log(model, start, np.array(times))
+        laws.append(
+            CollectiveLaw(
+                collective=collective, crosses_hosts=crosses, launch_s=fitted[0], latency_s=fitted[1],
+                bandwidth_bytes_per_s=fitted[2], spread=spread,
+            )
+        )  # fmt: skip
+    return tuple(laws)
+
+
+def _fit_log(model: Callable[[Array], Array], start: Array, seen: Array, weights: Array | None = None) -> tuple[list[float], float]:
+    """Positive parameters that bring ``log model`` to ``log seen``, with a weak prior at ``start``; and the rms residual."""
+    scale = np.ones_like(seen) if weights is None else np.sqrt(weights / weights.mean())
+
+    def residuals(logs: Array) -> Array:
+        misses = scale * (np.log(model(np.exp(logs))) - np.log(seen))
+        return np.concatenate([misses, (logs - np.log(start)) / PRIOR_SPREAD / math.sqrt(len(seen))])
+
+    found = least_squares(residuals, np.log(start), loss="soft_l1", f_scale=0.3)
+    misses = residuals(found.x)[: len(seen)]
+    return [float(value) for value in np.exp(found.x)], max(LEAST_SPREAD, float(np.sqrt(np.mean(misses**2))))
+
+
+def _rates(samples: Sequence[ModelSample]) -> tuple[KindRate, ...]:
+    """Per kind of layer: seconds a call, FLOPs a second and bytes a second, weighted by the time that layers take."""
+    layers: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    for sample in samples:
+        if sample.busy_ranks == 1:
+            for layer in sample.layers:
+                moved = 4.0 * (layer.elements * sample.batch + layer.parameter_elements)
+                if layer.forward_s > 0 and (layer.forward_flops or layer.elements):
+                    layers[layer.kind].append((layer.forward_flops * sample.batch, moved, layer.forward_s))
+    rates = []
+    for kind, seen in layers.items():
+        flops, moved, times = (np.array(column) for column in zip(*seen, strict=True))
+
+        def model(parameters: Array, flops: Array = flops, moved: Array = moved) -> Array:
+            call, rate, bandwidth = parameters
+            seconds: Array = call + flops / rate + moved / bandwidth
+            return seconds
+
+        start = np.array([5e-6, max(1e9, float(np.max(flops / times))), max(1e9, float(np.max(moved / times)))])
+        (call, rate, bandwidth), spread = _fit_log(model, start, times, weights=times)
+        rates.append(KindRate(kind=kind, call_s=call, flops_per_s=rate, bytes_per_s=bandwidth, spread=max(0.1, spread)))
+    return tuple(rates)
+
+
+def _alone(samples: Iterable[ModelSample]) -> list[ModelSample]:
+    return [sample for sample in samples if sample.busy_ranks == 1]
+
+
+def _backward_ratio(samples: Sequence[ModelSample]) -> float:
+    ratios = [_median(sample.backward) / _median(sample.forward) for sample in _alone(samples)]
+    return statistics.median(ratios) if ratios else 2.0
+
+
+def _optimizer_rate(samples: Sequence[ModelSample]) -> float | None:
+    rates = [
+        sum(gradient.elements for gradient in sample.gradients) * OPTIMIZER_BYTES[sample.optimizer_name] / _median(sample.optimizer)
+        for sample in _alone(samples)
+    ]
+    return statistics.median(rates) if rates else None
+
+
+def _models(samples: Sequence[ModelSample]) -> tuple[ModelFit, ...]:
+    """Each measured model as lines in the batch, from the samples of one rank at work alone."""
+    by_model: dict[str, list[ModelSample]] = defaultdict(list)
+    for sample in _alone(samples):
+        by_model[sample.model].append(sample)
+    return tuple(_model(name, sorted(seen, key=lambda sample: sample.batch)) for name, seen in by_model.items())
+
+
+def _model(name: str, seen: list[ModelSample]) -> ModelFit:
+    batches = [sample.batch for sample in seen]
+    largest = seen[-1]
+    sizes = {gradient.name: gradient.elements for gradient in largest.gradients}
+    registration = [parameter for parameter in largest.registration if parameter in sizes]
+    place = {parameter: index for index, parameter in enumerate(registration)}
+    order = [gradient.name for gradient in largest.gradients]
+    forward = [
+        _line(layer.name, batches, [_forward_of(sample, layer.name) for sample in seen]) for layer in largest.layers
+    ]
+    stretches = [_stretches(sample, order) for sample in seen]
+    names = [*order, "after the last gradient"]
+    backward = []
+    for index, piece in enumerate(names):
+        line = _line(piece, batches, [stretch[index] for stretch in stretches])
+        tensors = (place[piece],) if piece in place else ()
+        backward.append(BackwardPiece(name=piece, fixed_s=line.fixed_s, per_sample_s=line.per_sample_s, tensors=tensors))
+    spreads = [_spread_of_median(timing) for sample in seen for timing in (sample.forward, sample.backward)]
+    return ModelFit(
+        model=name,
+        batches=tuple(batches),
+        forward=tuple(forward),
+        backward=tuple(backward),
+        elements=tuple(sizes[parameter] for parameter in registration),
+        optimizer_s=statistics.median(_median(sample.optimizer) for sample in seen),
+        optimizer_name=largest.optimizer_name,
+        spread=max(LEAST_SPREAD, statistics.median(spreads)),
+    )
+
+
+def _forward_of(sample: ModelSample, layer: str) -> float:
+    return next((entry.forward_s for entry in sample.layers if entry.name == layer), 0.0)
+
+
+def _stretches(sample: ModelSample, order: list[str]) -> list[float]:
+    """Seconds of backward up to each gradient in ``order`` since the one before, and what is left behind the last."""
+    ready = {gradient.name: gradient.ready_s for gradient in sample.gradients}
+    moments = list(np.maximum.accumulate([ready.get(name, 0.0) for name in order]))
+    ends = [*moments, max(_median(sample.backward), moments[-1])]
+    return [float(end - start) for start, end in zip([0.0, *ends], ends, strict=False)]
+
+
+def _line(name: str, batches: list[int], seconds: list[float]) -> LinearTime:
+    """The line through ``seconds``, neither part negative; through the origin's side where one batch was measured."""
+    if len(batches) == 1:
+        return LinearTime(name=name, fixed_s=0.0, per_sample_s=seconds[0] / batches[0])
+    weights = 1.0 / np.maximum(np.array(seconds), 1e-9)  # relative errors count, not absolute ones
+    matrix = np.stack([np.ones(len(batches)), np.array(batches, dtype=float)], axis=1)
+    (fixed, slope), _ = nnls(matrix * weights[:, None], np.array(seconds) * weights)
+    return LinearTime(name=name, fixed_s=float(fixed), per_sample_s=float(slope))
+
+
+def _contention(samples: Sequence[ModelSample]) -> tuple[Contention, ...]:
+    """How much longer a pass takes with all ranks of a host at work, over the models and batches measured both ways."""
+    alone = {(sample.model, sample.batch): sample for sample in _alone(samples)}
+    ratios: dict[int, list[float]] = defaultdict(list)
+    for sample in samples:
+        if sample.busy_ranks > 1 and (single := alone.get((sample.model, sample.batch))):
+            together_s = _median(sample.forward) + _median(sample.backward)
+            ratios[sample.busy_ranks].append(together_s / (_median(single.forward) + _median(single.backward)))
+    return tuple(
+        Contention(busy_ranks=busy, slowdown=statistics.median(seen), spread=max(LEAST_SPREAD, statistics.pstdev(map(math.log, seen))))
+        for busy, seen in sorted(ratios.items())
+    )
+
+
+def _overlap(samples: Sequence[OverlapSample]) -> OverlapFit | None:
+    """The slowdowns of compute beside a collective and of the collective beside compute; never below one."""
+    if not samples:
+        return None
+    compute = [_median(sample.compute_beside) / _median(sample.compute_alone) for sample in samples]
+    collective = [_median(sample.collective_beside) / _median(sample.collective_alone) for sample in samples]
+    spread = max(_spread_of_median(sample.compute_beside) for sample in samples)
+    return OverlapFit(
+        compute_slowdown=max(1.0, statistics.median(compute)),
+        collective_slowdown=max(1.0, statistics.median(collective)),
+        spread=max(LEAST_SPREAD, spread),
+    )
+
+
+def _overhead(samples: Sequence[OverheadSample]) -> OverheadFit | None:
+    """What DDP adds per step, per tensor and per byte, none negative, by least squares on relative errors."""
+    if not samples:
+        return None
+    added = np.array([max(_median(sample.ddp) - _median(sample.plain), 1e-6) for sample in samples])
+    matrix = np.array([[1.0, sample.tensors, sample.parameter_bytes] for sample in samples])
+    (step_s, tensor_s, byte_s), _ = nnls(matrix / added[:, None], np.ones(len(added)))
+    return OverheadFit(step_s=float(step_s), tensor_s=float(tensor_s), byte_s=float(byte_s), spread=0.2)

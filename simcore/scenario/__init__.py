@@ -1,0 +1,1 @@
+"""The scenario file: its schema and how it is read."""

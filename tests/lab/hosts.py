@@ -1,0 +1,98 @@
+"""Hosts of the lab: network namespaces on one Linux machine, joined by a bridge, each link shaped with ``tc``.
+
+Every host has one interface, ``eth0``, whose two directions are limited by a token bucket (tbf). What crosses them
+is real TCP between real processes; only the wire's speed is chosen.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+BURST_BYTES = 128 * 1024  # two GSO packets: smaller bursts make the kernel split every packet
+QUEUE_S = 0.1  # how much traffic a shaped link may queue before it drops, as seconds of its rate
+
+
+def why_unavailable() -> str | None:
+    """The reason why no lab can be built on this machine, or None where one can."""
+    if os.name != "posix" or not os.path.exists("/proc/self/ns/net"):
+        return "the lab needs Linux network namespaces"
+    if os.geteuid() != 0:
+        return "the lab needs root, to make network namespaces"
+    missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
+    if missing:
+        return f"the lab needs {' and '.join(missing)} (Debian: iproute2)"
+    probe = f"sslab{os.getpid()}probe"
+    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
+    subprocess.run(["ip", "netns", "del", probe], capture_output=True, check=False)
+    return None if made.returncode == 0 else f"this kernel refuses network namespaces: {made.stderr.strip()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host of the lab: its namespace and its address on the lab's network."""
+
+    namespace: str
+    address: str
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """The command line that runs ``arguments`` on this host."""
+        return ["ip", "netns", "exec", self.namespace, *arguments]
+
+
+@contextmanager
+def lab_hosts(count: int, gbit_per_s: float) -> Iterator[list[Host]]:
+    """``count`` hosts whose links each carry ``gbit_per_s`` in either direction; removed on the way out.
+
+    Raises ``subprocess.CalledProcessError`` where the kernel refuses, after removing what was made.
+    """
+    prefix = f"sslab{os.getpid()}"
+    switch = f"{prefix}sw"
+    hosts = [Host(f"{prefix}h{index}", f"10.77.0.{index + 1}") for index in range(count)]
+    try:
+        _ip("netns", "add", switch)
+        _ip("-n", switch, "link", "add", "bridge", "type", "bridge")
+        _ip("-n", switch, "link", "set", "bridge", "up")
+        for index, host in enumerate(hosts):
+            _connect(host, switch, f"port{index}", gbit_per_s)
+        yield hosts
+    finally:
+        _remove(hosts, switch)
+
+
+def _connect(host: Host, switch: str, port: str, gbit_per_s: float) -> None:
+    _ip("netns", "add", host.namespace)
+    _ip("-n", switch, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host.namespace)
+    _ip("-n", switch, "link", "set", port, "master", "bridge", "up")
+    _ip("-n", host.namespace, "addr", "add", f"{host.address}/24", "dev", "eth0")
+    _ip("-n", host.namespace, "link", "set", "eth0", "up")
+    _ip("-n", host.namespace, "link", "set", "lo", "up")
+    _shape(host.namespace, "eth0", gbit_per_s)
+    _shape(switch, port, gbit_per_s)
+
+
+def _shape(namespace: str, device: str, gbit_per_s: float) -> None:
+    rate = f"{round(gbit_per_s * 1e6)}kbit"
+    limit = str(round(gbit_per_s * 1e9 / 8 * QUEUE_S) + BURST_BYTES)
+    _run(["tc", "-n", namespace, "qdisc", "add", "dev", device, "root"]
+         + ["tbf", "rate", rate, "burst", str(BURST_BYTES), "limit", limit])  # fmt: skip
+
+
+def _remove(hosts: Sequence[Host], switch: str) -> None:
+    # A namespace lingers after its deletion and keeps its devices, so each link goes first, by name.
+    for index, host in enumerate(hosts):
+        subprocess.run(["ip", "-n", switch, "link", "del", f"port{index}"], capture_output=True, check=False)
+        subprocess.run(["ip", "netns", "del", host.namespace], capture_output=True, check=False)
+    subprocess.run(["ip", "netns", "del", switch], capture_output=True, check=False)
+
+
+def _ip(*arguments: str) -> None:
+    _run(["ip", *arguments])
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True)

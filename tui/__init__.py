@@ -1,0 +1,1 @@
+"""Everything in the terminal: commands, reports, charts and the app."""

@@ -1,0 +1,68 @@
+"""The entry point: picks the command, loads only that one, and turns failures into one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from simcore.errors import SimscaleError
+
+COMMANDS = {
+    "calibrate": "measure this machine's compute, collectives and contention into a profile",
+    "measure": "run a scenario's real training and record its step times",
+    "predict": "predict a scenario's scaling curve, with a band, beside its measured points",
+    "explore": "the terminal app: the curve, live, as the scenario is edited",
+    "catalog": "list the GPUs, links and models that are known, with their sources",
+}
+
+INTERRUPTED = 130
+USAGE = 2
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with mistakes answered in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code: 0 good, 1 check failed, 2 wrong input, 3 failed measurement, 130."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _Parser(
+        prog="simscale",
+        description="How will my PyTorch training scale on GPUs I do not have yet, and how sure are we?",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        if name == chosen:
+            _module(name).add_arguments(command)
+    parsed = parser.parse_args(words)
+    try:
+        code: int = _module(parsed.command).run(parsed)
+        sys.stdout.flush()
+        return code
+    except SimscaleError as error:
+        for fault in error.faults:
+            print(f"simscale {parsed.command}: {fault}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"simscale {parsed.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _module(command: str):  # type: ignore[no-untyped-def]
+    return importlib.import_module(f"tui.commands.{command}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

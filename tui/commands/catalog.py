@@ -1,0 +1,42 @@
+"""``simscale catalog``: what is known, and where each figure comes from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from simcore.catalog.load import gpus, links
+from simcore.units import format_count
+from simcore.workload.models import MODELS, build_model
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print; returns 0."""
+    if arguments.json:
+        tables = {
+            "gpus": {name: gpu.model_dump() for name, gpu in gpus().items()},
+            "links": {name: link.model_dump() for name, link in links().items()},
+            "models": {name: {"parameters": build_model(name).parameter_elements} for name in MODELS},
+        }
+        print(json.dumps(tables, indent=1))
+        return 0
+    print("GPUs")
+    for name, gpu in gpus().items():
+        peaks = ", ".join(f"{precision} {peak:g}" for precision, peak in gpu.tflops.items())
+        print(f"  {name:<18} {gpu.memory_gib:>5.0f} GiB  {gpu.memory_bandwidth_gb_per_s:>6.0f} GB/s  TFLOP/s: {peaks}")
+        print(f"    {gpu.source}")
+    print("\nLinks (GB/s one way: per GPU inside a node, per node between nodes)")
+    for name, link in links().items():
+        print(f"  {name:<20} {link.scope}  {link.bandwidth_gb_per_s:>6.2f} GB/s x {link.efficiency:.0%}  {link.latency_us:g} us a hop")
+        print(f"    {link.source}")
+    print("\nModels")
+    for name in MODELS:
+        model = build_model(name)
+        flops = sum(layer.forward_flops for layer in model.layers)
+        print(f"  {name:<18} {format_count(model.parameter_elements):>7} parameters  {format_count(flops)} FLOPs forward per {model.sample_unit}")
+    return 0
