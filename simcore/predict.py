@@ -94,17 +94,23 @@ def predict(
     profile: Profile | None = None,
     measured: Sequence[Measured] = (),
     where: str = "scenario",
+    evidence: Scenario | None = None,
 ) -> Prediction:
     """The curve of ``scenario`` with costs of ``profile`` where given, else of the catalogue.
 
     ``measured`` adds to the scenario's own measured points; those marked calibrate anchor the compute costs and are
-    not scored. ``where`` names the scenario in faults. Raises ``InputError`` where something needed is missing.
+    not scored. An edited scenario, whose points no longer hold, names as ``evidence`` the one they were measured on.
+    ``where`` names the scenario in faults. Raises ``InputError`` where something needed is missing.
     """
     known = (*_own_measured(scenario), *measured)
     costs = resolve_costs(scenario, profile, where)
     plan = plan_step(costs.compute.shape, scenario.strategy, costs.backend)
-    costs = _anchor(scenario, plan, costs, [point for point in known if point.calibrate])
-    asked = sorted({*scenario.sweep.gpus, *(point.gpus for point in known)})
+    if evidence is None:
+        costs = _anchor(scenario, plan, costs, [point for point in known if point.calibrate])
+    else:
+        seen = _anchored_costs(evidence, profile, where)[1]
+        costs = costs.anchored(seen.anchor, seen.compute_spread)
+    asked = sorted({*scenario.sweep.gpus, *(point.gpus for point in known if not point.calibrate)})
     base = _base_count(scenario, asked)
     counts = asked if base in asked else [base, *asked]
     timeline, times = _evaluate(scenario, plan, costs, counts)
@@ -122,11 +128,16 @@ def predict(
 
 def step_timeline(scenario: Scenario, gpus: int, profile: Profile | None = None, where: str = "scenario") -> Timeline:
     """Every task of the predicted step at one count, at the median of every cost (one column)."""
-    costs = resolve_costs(scenario, profile, where)
-    plan = plan_step(costs.compute.shape, scenario.strategy, costs.backend)
-    costs = _anchor(scenario, plan, costs, [point for point in _own_measured(scenario) if point.calibrate])
+    plan, costs = _anchored_costs(scenario, profile, where)
     durations = plan.durations(costs, [scenario.local_batch(gpus)], [gpus])
     return plan.graph.evaluate(slow_down_overlaps(plan.graph, durations, costs))
+
+
+def _anchored_costs(scenario: Scenario, profile: Profile | None, where: str) -> tuple[StepPlan, Costs]:
+    """A scenario's plan and costs, anchored to its own points marked calibrate."""
+    costs = resolve_costs(scenario, profile, where)
+    plan = plan_step(costs.compute.shape, scenario.strategy, costs.backend)
+    return plan, _anchor(scenario, plan, costs, [point for point in _own_measured(scenario) if point.calibrate])
 
 
 def _own_measured(scenario: Scenario) -> tuple[Measured, ...]:

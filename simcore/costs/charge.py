@@ -54,8 +54,8 @@ class StepPlan:
     ) -> Array:
         seconds = {batch: _quantities(costs.compute.seconds(batch), costs) for batch in set(batches)}
         quantities = np.stack([seconds[batch] for batch in batches], axis=1)
-        contention = np.array([costs.contention_at(count) for count in ranks])
-        durations: Array = (work @ quantities) * contention
+        slowdown = np.array([costs.contention_at(count) * costs.straggling_at(count) for count in ranks])
+        durations: Array = (work @ quantities) * slowdown
         for point, count in enumerate(ranks):
             for task, transfer in transfers.items():
                 durations[task, point] = part_seconds(cost_of(costs, transfer, count), transfer)

@@ -21,11 +21,11 @@ COMPUTE_SPREAD = 0.25
 PEAK_OF = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
 
 
-def catalog_rates(gpu: Gpu, name: str, precision: Precision) -> dict[str, DeviceRate]:
+def catalog_rates(gpu: Gpu, name: str, precision: Precision, where: str) -> dict[str, DeviceRate]:
     """Rates of each kind of layer on ``gpu``. Raises ``InputError`` where it cannot compute in ``precision``."""
     peak = PEAK_OF.get(precision, precision)
     if peak not in gpu.tflops:
-        raise InputError(f"workload.precision: {name} has no {peak} arithmetic; it has {', '.join(sorted(gpu.tflops))}")
+        raise InputError(f"{where}: workload.precision: {name} has no {peak} arithmetic; it has {', '.join(sorted(gpu.tflops))}")
     bytes_per_s = gpu.memory_bandwidth_gb_per_s * GB * BANDWIDTH_EFFICIENCY
     return {
         kind: DeviceRate(

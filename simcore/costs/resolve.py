@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 from simcore.catalog.load import Gpu, find_gpu, find_link, known_gpu
 from simcore.costs.compute import ComputeCosts, DeviceRate, given_costs, measured_costs, rated_costs
@@ -22,6 +23,10 @@ NO_OVERLAP = OverlapFit(compute_slowdown=1.0, collective_slowdown=1.0, spread=0.
 GPU_OVERLAP = OverlapFit(compute_slowdown=1.04, collective_slowdown=1.0, spread=0.02)
 """NCCL's kernels take a few SMs and some memory bandwidth from the compute beside them: a prior."""
 
+GPU_JITTER = 0.01
+CPU_JITTER = 0.03
+"""How much one rank's compute varies from step to step, as a part of it: priors."""
+
 UNMEASURED_OVERHEAD = OverheadFit(step_s=0.0, tensor_s=0.0, byte_s=0.0, spread=0.5)
 
 CPU = "CPU"
@@ -34,6 +39,7 @@ class Costs:
     """Everything that a step is charged for, each with its spread.
 
     ``anchor`` scales compute: 1, or what measured points marked ``calibrate`` made of it, with the spread they left.
+    ``jitter`` is how much one rank's compute varies from step to step; all ranks wait for the slowest.
     """
 
     compute: ComputeCosts
@@ -42,6 +48,7 @@ class Costs:
     overhead: OverheadFit
     overlap: OverlapFit
     contention: tuple[tuple[int, float], ...]
+    jitter: float
     ranks_per_node: int
     backend: str
     device: str
@@ -53,6 +60,15 @@ class Costs:
         """How much slower a rank computes while the ranks of its node at ``ranks`` all do (1 for one alone)."""
         busy = min(ranks, self.ranks_per_node)
         return _interpolate(self.contention, busy)
+
+    def straggling_at(self, ranks: int) -> float:
+        """How much longer the slowest of ``ranks`` computes than a typical one, step by step.
+
+        The expected largest of n normal deviations, by Blom's approximation of its quantile.
+        """
+        if ranks < 2 or not self.jitter:
+            return 1.0
+        return 1.0 + self.jitter * NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
 
     def anchored(self, factor: float, spread: float) -> Costs:
         """These costs with compute scaled by ``factor`` and its spread replaced."""
@@ -112,6 +128,7 @@ def _from_catalog(scenario: Scenario, where: str) -> Costs:
         overhead=_assumed_overhead(gpu, on_cpu),
         overlap=NO_OVERLAP if on_cpu or given else GPU_OVERLAP,
         contention=((1, 1.0), (max(2, ranks_per_node), busy_slowdown)),
+        jitter=0.0 if given else CPU_JITTER if on_cpu else GPU_JITTER,
         ranks_per_node=ranks_per_node,
         backend=_backend(scenario, "gloo" if on_cpu else "nccl"),
         device=gpu_name,
@@ -121,7 +138,7 @@ def _from_catalog(scenario: Scenario, where: str) -> Costs:
 
 
 def _catalog_compute(scenario: Scenario, gpu_name: str, gpu: Gpu, where: str) -> ComputeCosts:
-    rates = catalog_rates(gpu, gpu_name, scenario.workload.precision)
+    rates = catalog_rates(gpu, gpu_name, scenario.workload.precision, where)
     spread = COMPUTE_SPREAD * (2 if gpu_name == CPU else 1)
     assumption = Assumption("compute", "assumed", spread, f"{gpu_name}: {gpu.source}")
     bytes_per_s = gpu.memory_bandwidth_gb_per_s * GB * BANDWIDTH_EFFICIENCY
@@ -142,6 +159,7 @@ def _from_profile(scenario: Scenario, profile: Profile, where: str) -> Costs:
         overhead=fit.overhead or UNMEASURED_OVERHEAD,
         overlap=fit.overlap if fit.overlap and not given else NO_OVERLAP,
         contention=tuple(sorted(({1: 1.0} | contention).items())),
+        jitter=0.0 if given else fit.jitter,
         ranks_per_node=ranks_per_node,
         backend=_backend(scenario, machine.backend),
         device=machine.device,

@@ -56,6 +56,7 @@ def fit_samples(samples: Samples) -> Fit:
         optimizer_bytes_per_s=_optimizer_rate(samples.models),
         models=_models(samples.models),
         contention=_contention(samples.models),
+        jitter=_jitter(samples.models),
         overlap=_overlap(samples.overlap),
         overhead=_overhead(samples.overhead),
     )
@@ -255,6 +256,21 @@ def _contention(samples: Sequence[ModelSample]) -> tuple[Contention, ...]:
         Contention(busy_ranks=busy, slowdown=statistics.median(seen), spread=max(LEAST_SPREAD, statistics.pstdev(map(math.log, seen))))
         for busy, seen in sorted(ratios.items())
     )
+
+
+def _jitter(samples: Sequence[ModelSample]) -> float:
+    """How much a pass varies from step to step, relative to its median: a robust sigma, typical over the models.
+
+    Taken with all ranks at work where that was measured: it is then that they wait for each other.
+    """
+    busiest = max((sample.busy_ranks for sample in samples), default=1)
+    sigmas = []
+    for sample in samples:
+        if sample.busy_ranks == busiest:
+            passes = [f + b for f, b in zip(sample.forward.samples_s, sample.backward.samples_s, strict=True)]
+            middle = statistics.median(passes)
+            sigmas.append(1.4826 * statistics.median(abs(one - middle) for one in passes) / middle)
+    return statistics.median(sigmas) if sigmas else 0.0
 
 
 def _overlap(samples: Sequence[OverlapSample]) -> OverlapFit | None:

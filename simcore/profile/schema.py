@@ -294,6 +294,7 @@ class Fit(Table):
     optimizer_bytes_per_s: Positive | None = None
     models: tuple[ModelFit, ...] = ()
     contention: tuple[Contention, ...] = ()
+    jitter: Spread = 0.0
     overlap: OverlapFit | None = None
     overhead: OverheadFit | None = None
 

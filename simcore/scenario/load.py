@@ -15,10 +15,14 @@ def load_scenario(path: Path | str) -> Scenario:
 
 
 def with_gpus(scenario: Scenario, gpus: tuple[int, ...]) -> Scenario:
-    """``scenario`` asked at other counts. Raises ``InputError`` where a strong-scaling batch does not divide."""
+    """``scenario`` asked at other counts, without the points measured elsewhere.
+
+    Raises ``InputError`` where a strong-scaling batch does not divide.
+    """
     try:
         for count in gpus:
             scenario.local_batch(count)
     except ValueError as error:
         raise InputError(f"--gpus: {error}") from None
-    return scenario.model_copy(update={"sweep": SweepTable(gpus=tuple(sorted(set(gpus))))})
+    kept = tuple(point for point in scenario.measured if point.gpus in gpus or point.use == "calibrate")
+    return scenario.model_copy(update={"sweep": SweepTable(gpus=tuple(sorted(set(gpus)))), "measured": kept})

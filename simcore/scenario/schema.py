@@ -158,7 +158,7 @@ class Scenario(Table):
     @model_validator(mode="after")
     def _batches_divide(self) -> Self:
         if self.workload.global_batch is not None:
-            for gpus in self.sweep.gpus:
+            for gpus in (*self.sweep.gpus, *(point.gpus for point in self.measured)):
                 self.local_batch(gpus)
         return self
 

@@ -1,0 +1,38 @@
+# Everything a new machine needs: Python 3.11 or newer and make.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/installed
+
+.PHONY: install test lint demo lab lab-small bench
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("simscale needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $(STAMP)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Calibrate this machine, train for real on one and two ranks, predict both and print them side by side.
+demo: $(STAMP)
+	$(BIN)/simscale calibrate --quick --cpu-ranks 2 -o profile.json
+	$(BIN)/simscale measure scenarios/2xcpu.toml --cpu-ranks 2 -o measured.json
+	$(BIN)/simscale predict scenarios/2xcpu.toml --profile profile.json --measured measured.json
+
+lab: $(STAMP)
+	$(BIN)/python -m tests.lab.rehearse
+
+lab-small: $(STAMP)
+	$(BIN)/python -m tests.lab.rehearse --small
+
+bench: $(STAMP)
+	$(BIN)/python -m tests.bench

@@ -1,0 +1,144 @@
+"""The models that can be trained here, by name, and the factory protocol for a user's own.
+
+A user's model is named ``pkg.module:factory``: a function without arguments that returns a ``ReferenceModel``, or the
+same three things as a tuple ``(build, batch, loss)``. The current folder is searched first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from measure.models.convolutional import PlainCnn, ResNet, Vgg
+from measure.models.mlp import Mlp
+from measure.models.transformer import Bert, Gpt
+from simcore.errors import InputError
+from simcore.files import nearest
+
+PROTOCOL = "a function without arguments that returns (build, batch, loss)"
+
+
+@dataclass(frozen=True)
+class ReferenceModel:
+    """A model that can be trained: how to build it, how to make a batch of so many samples, and its loss.
+
+    ``build()`` returns the module; ``batch(size, device)`` the pair (inputs, targets) with ``size`` samples;
+    ``loss(outputs, targets)`` a scalar.
+    """
+
+    build: Callable[[], nn.Module]
+    batch: Callable[[int, torch.device], tuple[Any, Any]]
+    loss: Callable[[Any, Any], torch.Tensor]
+
+
+def find_model(name: str) -> ReferenceModel:
+    """The model called ``name``, of the table or of the user. Raises ``InputError`` where there is none."""
+    if ":" in name:
+        return load_factory(name)
+    if name not in MODELS:
+        raise InputError(f"model: unknown model '{name}'{nearest(name, MODELS)}; known: {', '.join(MODELS)}; "
+                         "your own is named pkg.module:factory")  # fmt: skip
+    return MODELS[name]
+
+
+def load_factory(name: str) -> ReferenceModel:
+    """The user's model ``pkg.module:factory``. Raises ``InputError`` where it is not there or not what it must be."""
+    module_name, _, function_name = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        factory = getattr(importlib.import_module(module_name), function_name)
+    except ImportError as error:
+        raise InputError(f"model {name}: cannot import '{module_name}': {error}; it must be importable from here") from None
+    except AttributeError:
+        raise InputError(f"model {name}: '{module_name}' has no '{function_name}'; it must be {PROTOCOL}") from None
+    try:
+        made = factory()
+    except Exception as error:
+        raise InputError(f"model {name}: the factory failed with {type(error).__name__}: {error}") from None
+    if isinstance(made, ReferenceModel):
+        return made
+    if not (isinstance(made, tuple) and len(made) == 3 and all(map(callable, made))):
+        raise InputError(f"model {name}: the factory returned {type(made).__name__}; it must be {PROTOCOL}")
+    return ReferenceModel(*made)
+
+
+def _vectors(width: int, classes: int) -> Callable[[int, torch.device], tuple[Any, Any]]:
+    return lambda size, device: (torch.randn(size, width, device=device), _classes((size,), classes, device))
+
+
+def _images(side: int, classes: int) -> Callable[[int, torch.device], tuple[Any, Any]]:
+    return lambda size, device: (torch.randn(size, 3, side, side, device=device), _classes((size,), classes, device))
+
+
+def _sequences(tokens: int, vocabulary: int) -> Callable[[int, torch.device], tuple[Any, Any]]:
+    def batch(size: int, device: torch.device) -> tuple[Any, Any]:
+        words = _classes((size, tokens + 1), vocabulary, device)
+        return words[:, :-1].contiguous(), words[:, 1:].contiguous()
+
+    return batch
+
+
+def _classes(shape: tuple[int, ...], classes: int, device: torch.device) -> torch.Tensor:
+    return torch.randint(classes, shape, device=device)
+
+
+def _word_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+
+def _bert_loss(outputs: tuple[torch.Tensor, torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
+    words, order = outputs
+    return _word_loss(words, targets) + functional.cross_entropy(order, targets[:, 0] % 2)
+
+
+def _mlp(*widths: int) -> ReferenceModel:
+    return ReferenceModel(lambda: Mlp(widths), _vectors(widths[0], widths[-1]), functional.cross_entropy)
+
+
+def _cnn(stages: tuple[tuple[int, int], ...], classes: int) -> ReferenceModel:
+    return ReferenceModel(lambda: PlainCnn(stages, classes), _images(32, classes), functional.cross_entropy)
+
+
+def _gpt(depth: int, hidden: int, heads: int, vocabulary: int, tokens: int) -> ReferenceModel:
+    return ReferenceModel(lambda: Gpt(depth, hidden, heads, vocabulary, tokens), _sequences(tokens, vocabulary), _word_loss)
+
+
+def _bert(depth: int, hidden: int, heads: int) -> ReferenceModel:
+    return ReferenceModel(lambda: Bert(depth, hidden, heads), _sequences(512, 30522), _bert_loss)
+
+
+def _resnet(depths: tuple[int, ...], bottleneck: bool) -> ReferenceModel:
+    return ReferenceModel(lambda: ResNet(depths, bottleneck), _images(224, 1000), functional.cross_entropy)
+
+
+def _vgg(stages: tuple[tuple[int, int], ...]) -> ReferenceModel:
+    return ReferenceModel(lambda: Vgg(stages), _images(224, 1000), functional.cross_entropy)
+
+
+MODELS: dict[str, ReferenceModel] = {
+    "mlp": _mlp(784, 1024, 1024, 1024, 10),
+    "mlp-wide": _mlp(1024, 2048, 2048, 2048, 1000),
+    "cnn": _cnn(((32, 2), (64, 2), (128, 2), (256, 2)), 10),
+    "cnn-deep": _cnn(((48, 3), (96, 3), (192, 3), (384, 3)), 100),
+    "gpt-mini": _gpt(4, 256, 4, 4096, 128),
+    "gpt-small": _gpt(6, 384, 6, 8192, 128),
+    "gpt2": _gpt(12, 768, 12, 50257, 1024),
+    "bert-base": _bert(12, 768, 12),
+    "bert-large": _bert(24, 1024, 16),
+    "resnet18": _resnet((2, 2, 2, 2), bottleneck=False),
+    "resnet34": _resnet((3, 4, 6, 3), bottleneck=False),
+    "resnet50": _resnet((3, 4, 6, 3), bottleneck=True),
+    "resnet101": _resnet((3, 4, 23, 3), bottleneck=True),
+    "resnet152": _resnet((3, 8, 36, 3), bottleneck=True),
+    "vgg16": _vgg(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))),
+}

@@ -1,0 +1,141 @@
+"""Transformers in torch: GPT with tied embeddings, BERT with its pre-training heads."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class _SelfAttention(nn.Module):
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.c_attn = nn.Linear(hidden, 3 * hidden)
+        self.c_proj = nn.Linear(hidden, hidden)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        query, key, value = (_split(part, self.heads) for part in self.c_attn(states).chunk(3, dim=-1))
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        outputs: torch.Tensor = self.c_proj(_join(attended))
+        return outputs
+
+
+class _FeedForward(nn.Module):
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.c_fc = nn.Linear(hidden, 4 * hidden)
+        self.c_proj = nn.Linear(4 * hidden, hidden)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.c_proj(functional.gelu(self.c_fc(states)))
+        return outputs
+
+
+class _GptBlock(nn.Module):
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(hidden)
+        self.attn = _SelfAttention(hidden, heads)
+        self.ln_2 = nn.LayerNorm(hidden)
+        self.mlp = _FeedForward(hidden)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        states = states + self.attn(self.ln_1(states))
+        outputs: torch.Tensor = states + self.mlp(self.ln_2(states))
+        return outputs
+
+
+class Gpt(nn.Module):
+    """A GPT-2 layout; the output projection shares the token embedding."""
+
+    def __init__(self, depth: int, hidden: int, heads: int, vocabulary: int, tokens: int) -> None:
+        super().__init__()
+        self.wte = nn.Embedding(vocabulary, hidden)
+        self.wpe = nn.Embedding(tokens, hidden)
+        self.h = nn.ModuleList(_GptBlock(hidden, heads) for _ in range(depth))
+        self.ln_f = nn.LayerNorm(hidden)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """``[batch, tokens]`` of token numbers to ``[batch, tokens, vocabulary]``."""
+        states = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
+        for block in self.h:
+            states = block(states)
+        return functional.linear(self.ln_f(states), self.wte.weight)
+
+
+class _BertBlock(nn.Module):
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value = (nn.Linear(hidden, hidden) for _ in range(3))
+        self.output = nn.Linear(hidden, hidden)
+        self.norm_1 = nn.LayerNorm(hidden)
+        self.up = nn.Linear(hidden, 4 * hidden)
+        self.down = nn.Linear(4 * hidden, hidden)
+        self.norm_2 = nn.LayerNorm(hidden)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        parts = (_split(part(states), self.heads) for part in (self.query, self.key, self.value))
+        attended = functional.scaled_dot_product_attention(*parts)
+        states = self.norm_1(states + self.output(_join(attended)))
+        outputs: torch.Tensor = self.norm_2(states + self.down(functional.gelu(self.up(states))))
+        return outputs
+
+
+class _BertEmbeddings(nn.Module):
+    def __init__(self, hidden: int, vocabulary: int, tokens: int) -> None:
+        super().__init__()
+        self.word = nn.Embedding(vocabulary, hidden)
+        self.position = nn.Embedding(tokens, hidden)
+        self.token_type = nn.Embedding(2, hidden)
+        self.norm = nn.LayerNorm(hidden)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        outputs: torch.Tensor = self.norm(self.word(tokens) + self.position(places) + self.token_type(torch.zeros_like(tokens)))
+        return outputs
+
+
+class _TiedDecoder(nn.Module):
+    """The projection onto the vocabulary by the embedding's weight, with a bias of its own."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def forward(self, states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return functional.linear(states, weight, self.bias)
+
+
+class Bert(nn.Module):
+    """BERT with masked-word and next-sentence heads; without dropout."""
+
+    def __init__(self, depth: int, hidden: int, heads: int, vocabulary: int = 30522, tokens: int = 512) -> None:
+        super().__init__()
+        self.embeddings = _BertEmbeddings(hidden, vocabulary, tokens)
+        self.encoder = nn.ModuleList(_BertBlock(hidden, heads) for _ in range(depth))
+        self.pooler = nn.Linear(hidden, hidden)
+        self.transform = nn.Linear(hidden, hidden)
+        self.transform_norm = nn.LayerNorm(hidden)
+        self.decoder = _TiedDecoder(vocabulary)
+        self.seq_relationship = nn.Linear(hidden, 2)
+
+    def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """``[batch, tokens]`` to words ``[batch, tokens, vocabulary]`` and sentence order ``[batch, 2]``."""
+        states = self.embeddings(tokens)
+        for block in self.encoder:
+            states = block(states)
+        pooled = torch.tanh(self.pooler(states[:, 0]))
+        words = self.transform_norm(functional.gelu(self.transform(states)))
+        return self.decoder(words, self.embeddings.word.weight), self.seq_relationship(pooled)
+
+
+def _split(states: torch.Tensor, heads: int) -> torch.Tensor:
+    batch, tokens, hidden = states.shape
+    return states.view(batch, tokens, heads, hidden // heads).transpose(1, 2)
+
+
+def _join(states: torch.Tensor) -> torch.Tensor:
+    batch, heads, tokens, width = states.shape
+    return states.transpose(1, 2).reshape(batch, tokens, heads * width)

@@ -1,0 +1,78 @@
+"""Transformers: GPT (pre-norm, decoder, tied embeddings) and BERT (post-norm, encoder, pre-training heads)."""
+
+from __future__ import annotations
+
+from simcore.workload.build import attention, elementwise, embedding, linear, norm
+from simcore.workload.layer import Layer, Model, Parameter
+
+
+def gpt(name: str, depth: int, hidden: int, vocabulary: int, tokens: int) -> Model:
+    """A GPT-2 layout; the output projection shares the token embedding, whose backward finishes it."""
+    layers = [embedding("wte", vocabulary, hidden, tokens), embedding("wpe", tokens, hidden, tokens)]
+    for index in range(depth):
+        layers += _gpt_block(f"h.{index}", hidden, tokens)
+    layers.append(norm("ln_f", hidden, tokens * hidden))
+    layers.append(_tied_output(hidden, vocabulary, tokens))
+    return Model(name, tuple(layers), "seq")
+
+
+def bert(name: str, depth: int, hidden: int, vocabulary: int = 30522, tokens: int = 512) -> Model:
+    """BERT with its pre-training heads (masked words over all tokens, next sentence); dropout is left out."""
+    size = tokens * hidden
+    layers = [
+        embedding("embeddings.word", vocabulary, hidden, tokens),
+        embedding("embeddings.position", tokens, hidden, tokens),
+        embedding("embeddings.token_type", 2, hidden, tokens),
+        norm("embeddings.norm", hidden, size),
+    ]
+    for index in range(depth):
+        layers += _bert_block(f"encoder.{index}", hidden, tokens)
+    layers += [
+        linear("pooler", hidden, hidden),
+        linear("transform", hidden, hidden, tokens),
+        elementwise("transform.gelu", size),
+        norm("transform_norm", hidden, size),
+        _tied_output(hidden, vocabulary, tokens, bias="decoder.bias"),
+        linear("seq_relationship", hidden, 2),
+    ]
+    return Model(name, tuple(layers), "seq")
+
+
+def _gpt_block(block: str, hidden: int, tokens: int) -> list[Layer]:
+    size = tokens * hidden
+    return [
+        norm(f"{block}.ln_1", hidden, size),
+        linear(f"{block}.attn.c_attn", hidden, 3 * hidden, tokens),
+        attention(f"{block}.attn", tokens, hidden),
+        linear(f"{block}.attn.c_proj", hidden, hidden, tokens),
+        elementwise(f"{block}.add_1", 2 * size, size),
+        norm(f"{block}.ln_2", hidden, size),
+        linear(f"{block}.mlp.c_fc", hidden, 4 * hidden, tokens),
+        elementwise(f"{block}.gelu", 4 * size),
+        linear(f"{block}.mlp.c_proj", 4 * hidden, hidden, tokens),
+        elementwise(f"{block}.add_2", 2 * size, size),
+    ]
+
+
+def _bert_block(block: str, hidden: int, tokens: int) -> list[Layer]:
+    size = tokens * hidden
+    return [
+        linear(f"{block}.query", hidden, hidden, tokens),
+        linear(f"{block}.key", hidden, hidden, tokens),
+        linear(f"{block}.value", hidden, hidden, tokens),
+        attention(f"{block}.attention", tokens, hidden),
+        linear(f"{block}.output", hidden, hidden, tokens),
+        elementwise(f"{block}.add_1", 2 * size, size),
+        norm(f"{block}.norm_1", hidden, size),
+        linear(f"{block}.up", hidden, 4 * hidden, tokens),
+        elementwise(f"{block}.gelu", 4 * size),
+        linear(f"{block}.down", 4 * hidden, hidden, tokens),
+        elementwise(f"{block}.add_2", 2 * size, size),
+        norm(f"{block}.norm_2", hidden, size),
+    ]
+
+
+def _tied_output(hidden: int, vocabulary: int, tokens: int, bias: str | None = None) -> Layer:
+    """The projection onto the vocabulary with the embedding's own weight: FLOPs, but at most a bias to learn."""
+    parameters = (Parameter(bias, vocabulary),) if bias else ()
+    return Layer("output", "linear", 2.0 * tokens * hidden * vocabulary, tokens * hidden, tokens * vocabulary, parameters)

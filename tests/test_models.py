@@ -1,0 +1,95 @@
+"""Each catalogue model is its torch twin: same parameters in the same order, same FLOPs, same gradient order."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from measure.models.table import MODELS as TWINS
+from measure.models.table import find_model, load_factory
+from simcore.errors import InputError
+from simcore.workload.models import MODELS, build_model
+from simcore.workload.step import shape_of
+
+PUBLISHED = {
+    "resnet18": 11_689_512,
+    "resnet50": 25_557_032,
+    "resnet101": 44_549_160,
+    "resnet152": 60_192_808,
+    "vgg16": 138_357_544,
+    "gpt2": 124_439_808,
+}
+
+
+def test_both_tables_name_the_same_models() -> None:
+    assert list(MODELS) == list(TWINS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_are_those_of_torch_in_registration_order(name: str) -> None:
+    with torch.device("meta"):
+        twin = TWINS[name].build()
+    expected = {parameter: tensor.numel() for parameter, tensor in twin.named_parameters()}
+    described = {parameter.name: parameter.elements for parameter in build_model(name).parameters}
+    assert described == expected
+    assert list(described) == list(expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_forward_flops_are_those_of_torchs_counter(name: str) -> None:
+    counter = FlopCounterMode(display=False)
+    with torch.device("meta"):
+        twin = TWINS[name].build()
+        inputs, _ = TWINS[name].batch(2, torch.device("meta"))
+        with counter:
+            twin(inputs)
+    described = sum(layer.forward_flops for layer in build_model(name).layers)
+    assert counter.get_total_flops() / 2 == pytest.approx(described, rel=0.01)
+
+
+@pytest.mark.parametrize(("name", "parameters"), PUBLISHED.items())
+def test_parameter_counts_are_the_published_ones(name: str, parameters: int) -> None:
+    assert build_model(name).parameter_elements == parameters
+
+
+def test_resnet50_has_161_gradients() -> None:
+    assert len(build_model("resnet50").parameters) == 161
+
+
+@pytest.mark.parametrize("name", ["cnn", "gpt-mini", "mlp"])
+def test_gradients_become_ready_in_the_order_of_the_pieces(name: str) -> None:
+    reference = TWINS[name]
+    twin = reference.build()
+    ready: list[str] = []
+    for parameter_name, parameter in twin.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, seen=parameter_name: ready.append(seen))
+    inputs, targets = reference.batch(2, torch.device("cpu"))
+    reference.loss(twin(inputs), targets).backward()
+    model = build_model(name)
+    names = [parameter.name for parameter in model.parameters]
+    pieces = [{names[tensor] for tensor in piece.tensors} for piece in shape_of(model).backward if piece.tensors]
+    for piece in pieces:
+        assert set(ready[: len(piece)]) == piece
+        del ready[: len(piece)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        ("no_such_module_here:factory", "cannot import 'no_such_module_here'"),
+        ("tests.factories:missing", "has no 'missing'"),
+        ("tests.factories:failing", "RuntimeError: out of ideas"),
+        ("tests.factories:wrong", "returned int"),
+    ],
+)
+def test_a_factory_that_is_not_one_is_refused_in_one_line(spec: str, found: str) -> None:
+    with pytest.raises(InputError, match="model ") as caught:
+        load_factory(spec)
+    assert found in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_misspelt_model_is_answered_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'resnet50'"):
+        find_model("resnet_50")

@@ -1,0 +1,1 @@
+"""The terminal app: a scenario, its curve, and what would change it."""

@@ -1,0 +1,138 @@
+"""The curve: predicted median and band, the ideal line and measured points, over GPU counts on a log axis."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+from textual_plot import HiResMode, PlotWidget
+from textual_plot.axis_formatter import AxisFormatter
+
+from simcore.predict import Band, Point, Prediction
+from simcore.units import format_count, format_seconds
+
+
+class Metric(StrEnum):
+    """What the vertical axis shows."""
+
+    THROUGHPUT = "throughput"
+    STEP_TIME = "step time"
+    EFFICIENCY = "efficiency"
+
+
+class _Counts(AxisFormatter):
+    """Powers of two along a log2 axis."""
+
+    def get_ticks_between(self, min_: float, max_: float, max_ticks: int = 8) -> list[float]:
+        """Whole powers inside the limits, thinned to ``max_ticks``."""
+        powers = list(range(math.ceil(min_ - 1e-9), math.floor(max_ + 1e-9) + 1))
+        thinned = powers[:: max(1, math.ceil(len(powers) / max_ticks))]
+        return [float(power) for power in thinned]
+
+    def get_labels_for_ticks(self, ticks: list[float]) -> list[str]:  # type: ignore[override]
+        """The counts themselves."""
+        return [str(round(2**tick)) for tick in ticks]
+
+
+class _Values(AxisFormatter):
+    """Values of the metric, on a linear or a log10 axis."""
+
+    def __init__(self, metric: Metric, log: bool) -> None:
+        self._metric, self._log = metric, log
+
+    def get_ticks_between(self, min_: float, max_: float, max_ticks: int = 6) -> list[float]:
+        """Evenly spaced round values inside the limits."""
+        span = max(max_ - min_, 1e-12)
+        step = 10 ** math.floor(math.log10(span / max_ticks))
+        step *= next(factor for factor in (1, 2, 5, 10) if span / (factor * step) <= max_ticks)
+        first = math.ceil(min_ / step)
+        return [index * step for index in range(first, math.floor(max_ / step) + 1)]
+
+    def get_labels_for_ticks(self, ticks: list[float]) -> list[str]:  # type: ignore[override]
+        """The values with their unit."""
+        return [_label(self._metric, 10**tick if self._log else tick) for tick in ticks]
+
+
+class CurvePlot(PlotWidget):
+    """A plot that can show a prediction."""
+
+    def show(self, prediction: Prediction, metric: Metric, log: bool) -> None:
+        """Draw ``prediction`` anew."""
+        points = prediction.points
+        x = [math.log2(point.gpus) for point in points]
+        bands = [band_of(point, metric) for point in points]
+        ideal = _ideal(prediction, metric)
+        place = (lambda value: math.log10(max(value, 1e-12))) if log else (lambda value: value)
+        self.clear()
+        self.plot(x, [place(value) for value in ideal], line_style="grey50", hires_mode=HiResMode.BRAILLE, label="ideal")
+        for edge in ("p10", "p90"):
+            ends = [place(getattr(band, edge)) for band in bands]
+            self.plot(x, ends, line_style="cyan", hires_mode=HiResMode.BRAILLE, label="80 % band" if edge == "p90" else None)
+        self.plot(x, [place(band.p50) for band in bands], line_style="bold blue", hires_mode=HiResMode.BRAILLE, label="predicted")
+        seen = [(math.log2(point.gpus), place(value)) for point in points
+                if (value := measured_of(prediction, point, metric)) is not None]  # fmt: skip
+        if seen:
+            self.scatter(*zip(*seen, strict=True), marker="●", marker_style="bold red", label="measured")
+        if prediction.knee.gpus is not None:
+            self.add_v_line(math.log2(prediction.knee.gpus), line_style="yellow", label="knee")
+        shown = [place(value) for band in bands for value in (band.p10, band.p90)] + [place(value) for value in ideal]
+        low, high = (min(shown), max(shown)) if log else (0.0, max(shown))
+        margin = 0.04 * (high - low) or 1.0
+        self.set_xlimits(x[0] - 0.1, x[-1] + 0.1)
+        self.set_ylimits(low - (margin if log else 0.0), high + margin)
+        self.set_x_formatter(_Counts())
+        self.set_y_formatter(_Values(metric, log))
+        self.set_xlabel("GPUs")
+        self.set_ylabel(prediction.unit if metric is Metric.THROUGHPUT else metric.value)
+        self.show_legend()
+
+
+def band_of(point: Point, metric: Metric) -> Band:
+    """The metric's band at a point, low to high."""
+    match metric:
+        case Metric.THROUGHPUT:
+            return point.throughput
+        case Metric.STEP_TIME:
+            return point.step_time_s
+        case Metric.EFFICIENCY:
+            scale = point.efficiency * point.step_time_s.p50
+            band = point.step_time_s
+            return Band(scale / band.p90, point.efficiency, scale / band.p10)
+
+
+def measured_of(prediction: Prediction, point: Point, metric: Metric) -> float | None:
+    """The metric at a point as it was measured."""
+    if point.measured_step_time_s is None:
+        return None
+    ratio = point.step_time_s.p50 / point.measured_step_time_s
+    match metric:
+        case Metric.THROUGHPUT:
+            return point.throughput.p50 * ratio
+        case Metric.STEP_TIME:
+            return point.measured_step_time_s
+        case Metric.EFFICIENCY:
+            return point.efficiency * ratio
+
+
+def _ideal(prediction: Prediction, metric: Metric) -> list[float]:
+    """Linear scaling of the first point."""
+    first = prediction.points[0]
+    match metric:
+        case Metric.THROUGHPUT:
+            return [first.throughput.p50 / first.gpus * point.gpus for point in prediction.points]
+        case Metric.STEP_TIME if prediction.scenario.strong_scaling:
+            return [first.step_time_s.p50 * first.gpus / point.gpus for point in prediction.points]
+        case Metric.STEP_TIME:
+            return [first.step_time_s.p50 for _ in prediction.points]
+        case Metric.EFFICIENCY:
+            return [1.0 for _ in prediction.points]
+
+
+def _label(metric: Metric, value: float) -> str:
+    match metric:
+        case Metric.THROUGHPUT:
+            return format_count(value)
+        case Metric.STEP_TIME:
+            return format_seconds(value)
+        case Metric.EFFICIENCY:
+            return f"{value:.0%}"
