@@ -6,6 +6,7 @@ A mark is taken without waiting for the device (CUDA events on a GPU); differenc
 from __future__ import annotations
 
 import ctypes
+import statistics
 import sys
 import time
 from typing import Any, Protocol
@@ -77,23 +78,40 @@ def sharpen_sleep() -> None:
 class Pacer:
     """A device made of waiting: each piece of work lasts its costed time, and lateness never adds up.
 
-    A sleep that ends late by some microseconds starts the next one as much earlier; what the framework does between
-    two waits (hooks, copies) is real work and counts.
+    Forward, the device never waits for the host, so pieces follow each other exactly. Backward, hooks and copies
+    between two pieces are real work and count; what does not is how late the last sleep ended, nor what the framework
+    takes from one piece to the next, which the forward pass has just shown.
     """
 
     def __init__(self) -> None:
-        self._late = 0.0
+        self._deadline = 0.0
+        self._ended = 0.0
+        self._gaps: list[float] = []
+        self._gap_s = 0.0
 
-    def deadline_after(self, seconds: float) -> float:
-        """When work of ``seconds`` that starts now will end, by ``time.perf_counter``: less what was overslept."""
-        return time.perf_counter() + seconds - self._late
+    def start_forward(self) -> None:
+        """A new chain of pieces begins now."""
+        self._deadline = self._ended = time.perf_counter()
+        self._gaps = []
+
+    def start_backward(self) -> None:
+        """The chain turns round: from here on gaps count, but for what forward's were."""
+        self._gap_s = statistics.median(self._gaps) if self._gaps else 0.0
+        self._deadline = self._ended = time.perf_counter() + self._gap_s
+
+    def forward(self, seconds: float) -> None:
+        """Let a forward piece of ``seconds`` pass."""
+        self._gaps.append(time.perf_counter() - self._ended)
+        self.wait_until(self._deadline + seconds)
+
+    def backward_deadline(self, seconds: float) -> float:
+        """When a backward piece of ``seconds``, whose turn is now, will end by ``time.perf_counter``."""
+        overslept = max(0.0, self._ended - self._deadline)
+        return time.perf_counter() + seconds - overslept - self._gap_s
 
     def wait_until(self, deadline: float) -> None:
         """Sleep until ``deadline`` of ``time.perf_counter``; the CPU is free meanwhile."""
         if (left := deadline - time.perf_counter()) > 0:
             time.sleep(left)
-        self._late = max(0.0, time.perf_counter() - deadline)
-
-    def wait(self, seconds: float) -> None:
-        """Let work of ``seconds`` pass from now."""
-        self.wait_until(self.deadline_after(seconds))
+        self._deadline = deadline
+        self._ended = time.perf_counter()

@@ -37,9 +37,25 @@ class PacedModel(nn.Module):
 
     def forward(self, signal: torch.Tensor) -> torch.Tensor:
         """Pass ``signal`` (any shape, requiring a gradient) through the layers; returns it unchanged."""
+        self.pacer.start_forward()
         for layer, parameters in zip(self.timed, self.parameter_lists, strict=True):
-            signal = _Wait.apply(signal, layer, self.pacer, *parameters)
-        return signal
+            signal = _Wait.apply(signal, layer, self.pacer, *parameters)  # type: ignore[no-untyped-call]
+        turned: torch.Tensor = _Turn.apply(signal, self.pacer)  # type: ignore[no-untyped-call]
+        return turned
+
+
+class _Turn(torch.autograd.Function):
+    """Where forward ends and backward begins: a new chain of pieces."""
+
+    @staticmethod
+    def forward(ctx: Any, signal: torch.Tensor, pacer: Pacer) -> torch.Tensor:
+        ctx.pacer = pacer
+        return signal.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        ctx.pacer.start_backward()
+        return gradients[0], None
 
 
 class _Wait(torch.autograd.Function):
@@ -48,12 +64,12 @@ class _Wait(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, signal: torch.Tensor, layer: PacedLayer, pacer: Pacer, *parameters: torch.Tensor) -> torch.Tensor:
         ctx.layer, ctx.pacer, ctx.like = layer, pacer, parameters
-        pacer.wait(layer.forward_s)
+        pacer.forward(layer.forward_s)
         return signal.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        deadline = ctx.pacer.deadline_after(ctx.layer.backward_s)
+        deadline = ctx.pacer.backward_deadline(ctx.layer.backward_s)
         learned = tuple(torch.full_like(parameter, 1e-3) for parameter in ctx.like)
         ctx.pacer.wait_until(deadline)
         return (gradients[0], None, None, *learned)

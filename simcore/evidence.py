@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 MEASUREMENT_SPREAD = 0.02
 """How well a published or measured step time repeats: a prior, log-normal sigma."""
 
-ITERATIONS = 6
+ITERATIONS = 8
+SETTLED = 1e-4
 PROBE = 0.01
 
 
@@ -35,5 +36,8 @@ def posterior_factor(
             slope = math.log(then / now) / PROBE
             gradient += slope * math.log(seen / now) / MEASUREMENT_SPREAD**2
             precision += (slope / MEASUREMENT_SPREAD) ** 2
-        log_factor += gradient / precision
+        change = gradient / precision
+        log_factor += change
+        if abs(change) < SETTLED:
+            break
     return math.exp(log_factor), precision**-0.5

@@ -21,7 +21,8 @@ from simcore.errors import InputError
 class Table(BaseModel):
     """Base of every table a person or program may write: strict, immutable, no unknown key, no inf or nan."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+    # Built on first use: predicting without a profile need not build the profile's tables.
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 Model = TypeVar("Model", bound=BaseModel)

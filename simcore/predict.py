@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.accuracy import Accuracy, Scored, score
-from simcore.costs.charge import StepPlan, cost_of, plan_step, slow_down_overlaps, uncertain_of
+from simcore.costs.charge import Charges, StepPlan, cost_of, plan_step
 from simcore.costs.resolve import Costs, resolve_costs
 from simcore.costs.spread import STRUCTURE_SPREAD, Assumption, Uncertain, normal_samples
 from simcore.evidence import posterior_factor
@@ -129,8 +129,7 @@ def predict(
 def step_timeline(scenario: Scenario, gpus: int, profile: Profile | None = None, where: str = "scenario") -> Timeline:
     """Every task of the predicted step at one count, at the median of every cost (one column)."""
     plan, costs = _anchored_costs(scenario, profile, where)
-    durations = plan.durations(costs, [scenario.local_batch(gpus)], [gpus])
-    return plan.graph.evaluate(slow_down_overlaps(plan.graph, durations, costs))
+    return plan.whole.graph.evaluate(plan.whole.durations(costs, [scenario.local_batch(gpus)], [gpus]))
 
 
 def _anchored_costs(scenario: Scenario, profile: Profile | None, where: str) -> tuple[StepPlan, Costs]:
@@ -163,9 +162,8 @@ def _base_count(scenario: Scenario, counts: list[int]) -> int:
     return 1
 
 
-def _median_durations(scenario: Scenario, plan: StepPlan, costs: Costs, counts: list[int]) -> Array:
-    batches = [scenario.local_batch(count) for count in counts]
-    return slow_down_overlaps(plan.folded.graph, plan.folded_durations(costs, batches, counts), costs)
+def _median_durations(scenario: Scenario, charges: Charges, costs: Costs, counts: list[int]) -> Array:
+    return charges.durations(costs, [scenario.local_batch(count) for count in counts], counts)
 
 
 def _anchor(scenario: Scenario, plan: StepPlan, costs: Costs, points: list[Measured]) -> Costs:
@@ -176,7 +174,7 @@ def _anchor(scenario: Scenario, plan: StepPlan, costs: Costs, points: list[Measu
 
     def step_times(factor: float) -> list[float]:
         scaled = costs.anchored(factor, costs.compute_spread)
-        durations = _median_durations(scenario, plan, scaled, counts)
+        durations = _median_durations(scenario, plan.folded, scaled, counts)
         times: list[float] = plan.folded.graph.ends(durations).max(axis=0).tolist()
         return times
 
@@ -187,19 +185,18 @@ def _anchor(scenario: Scenario, plan: StepPlan, costs: Costs, points: list[Measu
 def _evaluate(scenario: Scenario, plan: StepPlan, costs: Costs, counts: list[int]) -> tuple[Timeline, Array]:
     """The folded timeline at the medians ``[folded, points]`` and sorted samples of the step ``[points, samples]``."""
     graph = plan.folded.graph
-    durations = _median_durations(scenario, plan, costs, counts)
+    durations = _median_durations(scenario, plan.folded, costs, counts)
     timeline = graph.evaluate(durations)
-    rows = np.array([uncertain_of(task) for task in graph.tasks])
     spreads = _spreads(costs, counts, plan)
     factors = np.exp(spreads[:, :, None] * normal_samples()[:, None, :])
-    sampled = durations[:, :, None] * factors[rows]
-    ends = graph.ends(sampled.reshape(len(rows), -1)).max(axis=0).reshape(len(counts), -1)
+    sampled = durations[:, :, None] * factors[plan.folded.uncertain]
+    ends = graph.ends(sampled.reshape(len(durations), -1)).max(axis=0).reshape(len(counts), -1)
     return timeline, np.sort(ends * factors[Uncertain.STRUCTURE], axis=1)
 
 
 def _spreads(costs: Costs, counts: list[int], plan: StepPlan) -> Array:
     """Log-normal sigmas ``[uncertain, points]``; a network's are those of its largest collective."""
-    largest = max((transfer for _, transfer in plan.transfers), key=lambda transfer: transfer.size_bytes)
+    largest = max((transfer for _, transfer in plan.folded.transfers), key=lambda transfer: transfer.size_bytes)
     transfers = [cost_of(costs, largest, count) for count in counts]
     spreads = np.empty((len(Uncertain), len(counts)))
     spreads[Uncertain.COMPUTE] = costs.compute_spread

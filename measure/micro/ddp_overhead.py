@@ -18,6 +18,9 @@ from measure.sampling import Effort, Take, interleave
 from measure.world import Team
 from simcore.profile.schema import OverheadSample
 
+PIECE_S = 1e-3
+"""Each gradient takes this long to come, so that caches and cores are as cold as between real layers."""
+
 SHAPES = ((8, 1024), (64, 1024), (8, 500_000))
 """Tensors and elements of each: few and small, many and small, few and large tell step, tensor and byte apart."""
 
@@ -27,7 +30,7 @@ def measure_overhead(
 ) -> OverheadSample:
     """Samples of a step over ``tensors`` parameters of ``elements`` each, bare and in DDP over ``own_group``."""
     team.world.beat.move(f"DDP of one rank over {tensors} tensors of {elements} elements")
-    layers = tuple(PacedLayer(0.0, 0.0, (elements,)) for _ in range(tensors))
+    layers = tuple(PacedLayer(0.0, PIECE_S, (elements,)) for _ in range(tensors))
     plain = PacedModel(layers, team.world.device)
     wrapped = DistributedDataParallel(PacedModel(layers, team.world.device), process_group=own_group)
     timings = interleave(team, {"plain": _step(team, plain), "ddp": _step(team, wrapped)}, effort)

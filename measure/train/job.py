@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -80,4 +81,4 @@ class _PacedOptimizer(torch.optim.SGD):
 
     def step(self, closure: object = None) -> None:  # type: ignore[override]
         """Wait."""
-        self._pacer.wait(self._step_s)
+        self._pacer.wait_until(time.perf_counter() + self._step_s)

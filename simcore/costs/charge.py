@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.costs.compute import StepSeconds
 from simcore.costs.network import TransferCost
 from simcore.costs.resolve import Costs
 from simcore.costs.spread import Uncertain
-from simcore.graph.compiled import CompiledGraph, FoldedGraph, compile_graph, fold
+from simcore.graph.compiled import CompiledGraph, compile_graph, fold
 from simcore.graph.tasks import Compute, Kind, Overhead, Task, Transfer
 from simcore.scenario.schema import StrategyTable
 from simcore.strategies.table import STRATEGIES
@@ -22,44 +22,62 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 COMPUTE_KINDS = (Kind.FORWARD, Kind.BACKWARD, Kind.OPTIMIZER, Kind.HOST)
-OVERLAP_PASSES = 3
+OVERLAP_PASSES = 2
 
 
-@dataclass(frozen=True)
-class StepPlan:
-    """A compiled step: its whole graph for those who look at it, its folded one for those who want its time.
+@dataclass(frozen=True, eq=False)
+class Charges:
+    """The charges of one graph. ``work [tasks, quantities]`` times the quantities gives the tasks' seconds.
 
-    ``work [tasks, quantities]`` times the quantities (forward layers, backward pieces, optimizer, a step's, a tensor's
-    and a byte's overhead, all in seconds) gives the tasks' seconds, but for ``transfers``, which are collectives.
+    The quantities are forward layers, backward pieces, optimizer, and a step's, a tensor's and a byte's overhead. The
+    ``transfers`` are collectives, by task. ``uncertain`` names the source of each task's uncertainty; ``compute`` and
+    ``wires`` are the tasks that slow each other while they overlap.
     """
 
     graph: CompiledGraph
-    folded: FoldedGraph
     work: Array
     transfers: tuple[tuple[int, Transfer], ...]
+    uncertain: Indices
+    compute: Indices
+    wires: Indices
 
-    def durations(self, costs: Costs, batches: list[int], ranks: list[int]) -> Array:
-        """Seconds of each task of the whole graph at each point, ``[tasks, points]``; overlap slows nothing yet."""
-        return self._durations(self.work, dict(self.transfers), costs, batches, ranks)
-
-    def folded_durations(self, costs: Costs, batches: list[int], ranks: list[int]) -> Array:
-        """The same for the folded graph, ``[folded, points]``."""
-        place = {int(first): folded for folded, first in enumerate(self.folded.first)}
-        transfers = {place[task]: transfer for task, transfer in self.transfers}
-        return self._durations(self.folded.sum(self.work), transfers, costs, batches, ranks)
-
-    @staticmethod
-    def _durations(
-        work: Array, transfers: dict[int, Transfer], costs: Costs, batches: list[int], ranks: list[int]
-    ) -> Array:
-        seconds = {batch: _quantities(costs.compute.seconds(batch), costs) for batch in set(batches)}
-        quantities = np.stack([seconds[batch] for batch in batches], axis=1)
+    def durations(self, costs: Costs, batches: Sequence[int], ranks: Sequence[int]) -> Array:
+        """Seconds of each task at each point, ``[tasks, points]``, with what overlaps slowed."""
+        quantities = np.stack([_quantities(costs, batch) for batch in batches], axis=1)
         slowdown = np.array([costs.contention_at(count) * costs.straggling_at(count) for count in ranks])
-        durations: Array = (work @ quantities) * slowdown
+        durations: Array = (self.work @ quantities) * slowdown
         for point, count in enumerate(ranks):
-            for task, transfer in transfers.items():
+            for task, transfer in self.transfers:
                 durations[task, point] = part_seconds(cost_of(costs, transfer, count), transfer)
-        return durations
+        return self._slow_down_overlaps(durations, costs)
+
+    def _slow_down_overlaps(self, durations: Array, costs: Costs) -> Array:
+        """Compute slowed by the collectives beside it, and they by it: a fixed point of a few passes.
+
+        A task slows in proportion to the part of it that overlaps.
+        """
+        beside_compute = costs.overlap.compute_slowdown - 1.0
+        beside_collective = costs.overlap.collective_slowdown - 1.0
+        if not beside_compute and not beside_collective:
+            return durations
+        slowed = durations.copy()
+        for _ in range(OVERLAP_PASSES):
+            timeline = self.graph.evaluate(slowed)
+            if beside_compute:
+                share = timeline.overlap_share(self.compute, self.wires)
+                slowed[self.compute] = durations[self.compute] * (1.0 + beside_compute * share)
+            if beside_collective:
+                share = timeline.overlap_share(self.wires, self.compute)
+                slowed[self.wires] = durations[self.wires] * (1.0 + beside_collective * share)
+        return slowed
+
+
+@dataclass(frozen=True, eq=False)
+class StepPlan:
+    """A planned step: charges on its whole graph for those who look at it, and on its folded one for its time."""
+
+    whole: Charges
+    folded: Charges
 
 
 def cost_of(costs: Costs, transfer: Transfer, ranks: int) -> TransferCost:
@@ -70,25 +88,6 @@ def cost_of(costs: Costs, transfer: Transfer, ranks: int) -> TransferCost:
 def part_seconds(cost: TransferCost, transfer: Transfer) -> float:
     """The seconds of one part of a collective."""
     return cost.latency_s if transfer.part == "latency" else cost.wire_s
-
-
-def slow_down_overlaps(graph: CompiledGraph, durations: Array, costs: Costs) -> Array:
-    """Durations with compute slowed by the collectives beside it, and they by it: a fixed point of a few passes.
-
-    Both shapes ``[tasks, points]``. A task slows in proportion to the part of it that overlaps.
-    """
-    beside_compute = costs.overlap.compute_slowdown - 1.0
-    beside_collective = costs.overlap.collective_slowdown - 1.0
-    if not beside_compute and not beside_collective:
-        return durations
-    compute = graph.numbers(*COMPUTE_KINDS)
-    wires = np.array([n for n in graph.numbers(Kind.COMMUNICATION) if uncertain_of(graph.tasks[n]) is Uncertain.WIRE], dtype=np.intp)
-    slowed = durations.copy()
-    for _ in range(OVERLAP_PASSES):
-        timeline = graph.evaluate(slowed)
-        slowed[compute] = durations[compute] * (1.0 + beside_compute * timeline.overlap_share(compute, wires))
-        slowed[wires] = durations[wires] * (1.0 + beside_collective * timeline.overlap_share(wires, compute))
-    return slowed
 
 
 def uncertain_of(task: Task) -> Uncertain:
@@ -104,7 +103,30 @@ def uncertain_of(task: Task) -> Uncertain:
 def plan_step(shape: StepShape, strategy: StrategyTable, backend: str) -> StepPlan:
     """The plan of a strategy on a workload's shape; the same arguments give the same plan, built once."""
     graph = compile_graph(STRATEGIES[strategy.data](shape, strategy, backend))
-    layers, pieces = len(shape.forward), len(shape.backward)
+    work, transfers = _matrix(graph, len(shape.forward), len(shape.backward))
+    folding = fold(graph)
+    place = {int(first): folded for folded, first in enumerate(folding.first)}
+    folded_transfers = tuple((place[task], transfer) for task, transfer in transfers)
+    return StepPlan(
+        whole=_charges(graph, work, transfers),
+        folded=_charges(folding.graph, folding.sum(work), folded_transfers),
+    )
+
+
+def _charges(graph: CompiledGraph, work: Array, transfers: tuple[tuple[int, Transfer], ...]) -> Charges:
+    wires = [task for task, transfer in transfers if transfer.part == "wire"]
+    return Charges(
+        graph=graph,
+        work=work,
+        transfers=transfers,
+        uncertain=np.array([uncertain_of(task) for task in graph.tasks], dtype=np.intp),
+        compute=graph.numbers(*COMPUTE_KINDS),
+        wires=np.array(wires, dtype=np.intp),
+    )
+
+
+def _matrix(graph: CompiledGraph, layers: int, pieces: int) -> tuple[Array, tuple[tuple[int, Transfer], ...]]:
+    """The graph's charges as ``work`` and ``transfers``."""
     columns = {"forward": (0, layers), "backward": (layers, pieces), "optimizer": (layers + pieces, 1)}
     overheads = layers + pieces + 1
     work = np.zeros((len(graph.tasks), overheads + 3))
@@ -120,10 +142,15 @@ def plan_step(shape: StepShape, strategy: StrategyTable, backend: str) -> StepPl
                     work[number, overheads:] += (steps, tensors, size_bytes)
                 case Transfer():
                     transfers.append((number, charge))
-    return StepPlan(graph, fold(graph), work, tuple(transfers))
+    return work, tuple(transfers)
 
 
-def _quantities(seconds: StepSeconds, costs: Costs) -> Array:
-    overhead = (costs.overhead.step_s, costs.overhead.tensor_s, costs.overhead.byte_s)
-    compute = np.concatenate([seconds.forward, seconds.backward, [seconds.optimizer]]) * costs.anchor
-    return np.concatenate([compute, overhead])
+def _quantities(costs: Costs, batch: int) -> Array:
+    compute, overhead = costs.compute, costs.overhead
+    return np.concatenate(
+        [
+            compute.forward.at(batch) * costs.anchor,
+            compute.backward.at(batch) * costs.anchor,
+            [compute.optimizer_s * costs.anchor, overhead.step_s, overhead.tensor_s, overhead.byte_s],
+        ]
+    )

@@ -6,7 +6,7 @@ The efficiencies are priors, seen across published single-GPU training; a profil
 from __future__ import annotations
 
 from simcore.catalog.load import Gpu
-from simcore.costs.compute import DeviceRate
+from simcore.costs.compute import DeviceRates
 from simcore.errors import InputError
 from simcore.scenario.schema import Precision
 from simcore.units import GB, TERA, US
@@ -21,17 +21,15 @@ COMPUTE_SPREAD = 0.25
 PEAK_OF = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
 
 
-def catalog_rates(gpu: Gpu, name: str, precision: Precision, where: str) -> dict[str, DeviceRate]:
-    """Rates of each kind of layer on ``gpu``. Raises ``InputError`` where it cannot compute in ``precision``."""
+def catalog_rates(gpu: Gpu, name: str, precision: Precision, where: str) -> DeviceRates:
+    """What ``gpu`` does in ``precision``. Raises ``InputError`` where it cannot compute so."""
     peak = PEAK_OF.get(precision, precision)
     if peak not in gpu.tflops:
         raise InputError(f"{where}: workload.precision: {name} has no {peak} arithmetic; it has {', '.join(sorted(gpu.tflops))}")
     bytes_per_s = gpu.memory_bandwidth_gb_per_s * GB * BANDWIDTH_EFFICIENCY
-    return {
-        kind: DeviceRate(
-            call_s=kernels * KERNEL_S,
-            flops_per_s=gpu.tflops[peak] * TERA * PEAK_EFFICIENCY.get(kind, 1.0),
-            bytes_per_s=bytes_per_s,
-        )
+    flops_per_s = gpu.tflops[peak] * TERA
+    kinds = tuple(
+        (kind, (kernels * KERNEL_S, flops_per_s * PEAK_EFFICIENCY.get(kind, 1.0), bytes_per_s))
         for kind, kernels in KERNELS.items()
-    }
+    )
+    return DeviceRates(kinds, BACKWARD_RATIO, bytes_per_s)

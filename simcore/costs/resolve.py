@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from simcore.catalog.load import Gpu, find_gpu, find_link, known_gpu
-from simcore.costs.compute import ComputeCosts, DeviceRate, given_costs, measured_costs, rated_costs
-from simcore.costs.device import BACKWARD_RATIO, BANDWIDTH_EFFICIENCY, COMPUTE_SPREAD, catalog_rates
+from simcore.costs.compute import ComputeCosts, DeviceRates, given_costs, measured_costs, rated_costs
+from simcore.costs.device import BANDWIDTH_EFFICIENCY, COMPUTE_SPREAD, catalog_rates
 from simcore.costs.network import CatalogNetwork, MeasuredNetwork, Network
 from simcore.costs.spread import Assumption
 from simcore.errors import InputError
@@ -17,7 +17,7 @@ from simcore.profile.load import load_profile
 from simcore.profile.schema import Fit, ModelFit, OverheadFit, OverlapFit, Profile
 from simcore.scenario.schema import Scenario
 from simcore.units import BYTES_PER_ELEMENT, GB, US
-from simcore.workload.models import MODELS, build_model
+from simcore.workload.models import MODELS
 
 NO_OVERLAP = OverlapFit(compute_slowdown=1.0, collective_slowdown=1.0, spread=0.0)
 GPU_OVERLAP = OverlapFit(compute_slowdown=1.04, collective_slowdown=1.0, spread=0.02)
@@ -141,8 +141,7 @@ def _catalog_compute(scenario: Scenario, gpu_name: str, gpu: Gpu, where: str) ->
     rates = catalog_rates(gpu, gpu_name, scenario.workload.precision, where)
     spread = COMPUTE_SPREAD * (2 if gpu_name == CPU else 1)
     assumption = Assumption("compute", "assumed", spread, f"{gpu_name}: {gpu.source}")
-    bytes_per_s = gpu.memory_bandwidth_gb_per_s * GB * BANDWIDTH_EFFICIENCY
-    return _rated(scenario, rates, bytes_per_s, BACKWARD_RATIO, assumption, where)
+    return _rated(scenario, rates, assumption, where)
 
 
 def _from_profile(scenario: Scenario, profile: Profile, where: str) -> Costs:
@@ -183,9 +182,10 @@ def _profiled_compute(scenario: Scenario, fit: Fit, source: str, where: str) -> 
     if not fit.rates:
         raise InputError(f"{where}: workload.model: the profile measured neither '{workload.model}' nor rates by kind of "
                          f"layer; calibrate again with --model {workload.model}")  # fmt: skip
-    rates = {rate.kind: DeviceRate(rate.call_s, rate.flops_per_s, rate.bytes_per_s) for rate in fit.rates}
+    kinds = tuple((rate.kind, (rate.call_s, rate.flops_per_s, rate.bytes_per_s)) for rate in fit.rates)
+    rates = DeviceRates(kinds, fit.backward_ratio, fit.optimizer_bytes_per_s or 5 * GB)
     assumption = Assumption("compute", "fitted", max(rate.spread for rate in fit.rates), f"{source}: rates by kind of layer")
-    return _rated(scenario, rates, fit.optimizer_bytes_per_s or 5 * GB, fit.backward_ratio, assumption, where)
+    return _rated(scenario, rates, assumption, where)
 
 
 def _only(measured: dict[str, ModelFit], where: str) -> ModelFit:
@@ -196,10 +196,7 @@ def _only(measured: dict[str, ModelFit], where: str) -> ModelFit:
     return own[0]
 
 
-def _rated(
-    scenario: Scenario, rates: dict[str, DeviceRate], optimizer_bytes_per_s: float, backward_ratio: float,
-    assumption: Assumption, where: str,
-) -> ComputeCosts:  # fmt: skip
+def _rated(scenario: Scenario, rates: DeviceRates, assumption: Assumption, where: str) -> ComputeCosts:
     workload = scenario.workload
     if workload.model is None or workload.model not in MODELS:
         name = workload.model or "?"
@@ -207,8 +204,7 @@ def _rated(
         raise InputError(f"{where}: workload.model: unknown model '{name}'{nearest(name, MODELS)}{hint}; "
                          f"known: {', '.join(MODELS)}")  # fmt: skip
     bytes_per_element = BYTES_PER_ELEMENT[workload.precision]
-    return rated_costs(build_model(workload.model), rates, workload, optimizer_bytes_per_s, backward_ratio,
-                       bytes_per_element, assumption)  # fmt: skip
+    return rated_costs(workload.model, rates, workload.optimizer, bytes_per_element, assumption)
 
 
 def _gpu(scenario: Scenario, where: str) -> tuple[str, Gpu]:

@@ -105,9 +105,9 @@ def _paced_work(scenario: Scenario, count: int, profile_path: Path | None, where
     from simcore.profile.load import load_profile
 
     compute = resolve_compute(scenario, load_profile(profile_path) if profile_path else None, where)
-    seconds_of = compute.seconds(scenario.local_batch(count))
-    forward_s = float(seconds_of.forward.sum())
-    backward = zip(compute.shape.backward, seconds_of.backward.tolist(), strict=True)
+    batch = scenario.local_batch(count)
+    forward_s = float(compute.forward.at(batch).sum())
+    backward = zip(compute.shape.backward, compute.backward.at(batch).tolist(), strict=True)
     # A piece of backward is what a paced layer can be told to take; forward has no order of its own to keep.
     layers = tuple(
         PacedLayer(
@@ -117,7 +117,7 @@ def _paced_work(scenario: Scenario, count: int, profile_path: Path | None, where
         )
         for piece, piece_s in backward
     )
-    return PacedWork(layers[::-1], seconds_of.optimizer)
+    return PacedWork(layers[::-1], compute.optimizer_s)
 
 
 def _report(table: dict[str, Any], scenario: Scenario, output: Path | None, as_json: bool) -> None:

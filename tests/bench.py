@@ -1,0 +1,83 @@
+"""What predicting costs: ``python -m tests.bench`` prints medians beside the limits the project keeps.
+
+Nothing here is a test: machines are noisy, so figures are compared within one run and quoted as medians.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from simcore.predict import predict
+from simcore.scenario.load import load_scenario, with_gpus
+
+ROOT = Path(__file__).parent.parent
+IMPORTS = "import networkx, pydantic, numpy"
+FIRST = """
+import time
+from simcore.predict import predict
+from simcore.scenario.load import load_scenario
+scenario = load_scenario("scenarios/8xA100.toml")
+begun = time.perf_counter()
+predict(scenario)
+print(time.perf_counter() - begun)
+"""
+
+
+def median_s(work: Callable[[], object], repeats: int) -> float:
+    """The median seconds of ``work``, after one warm-up."""
+    work()
+    samples = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        work()
+        samples.append(time.perf_counter() - begun)
+    return statistics.median(samples)
+
+
+def command_s(*commands: list[str], repeats: int = 9) -> list[float]:
+    """The median seconds of whole commands, run in turn."""
+    samples: list[list[float]] = [[] for _ in commands]
+    for _ in range(repeats):
+        for taken, command in zip(samples, commands, strict=True):
+            begun = time.perf_counter()
+            subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+            taken.append(time.perf_counter() - begun)
+    return [statistics.median(taken) for taken in samples]
+
+
+def main() -> None:
+    """Print every figure beside its limit."""
+    resnet = load_scenario(ROOT / "scenarios/8xA100.toml")
+    table = resnet.model_dump()
+    table["cluster"]["inter_node"] = "ib-hdr-8x200"
+    spread = type(resnet).model_validate(table)
+    point = with_gpus(spread, (8,))
+    curve = with_gpus(spread, tuple(2**power for power in range(13)))
+    huge = with_gpus(spread, (100_000,))
+    show("ResNet-50 DDP, one point with its band", median_s(lambda: predict(point), 200), "1 ms")
+    show("ResNet-50 DDP, 13 points to 4,096 with 200 samples", median_s(lambda: predict(curve), 100), "10 ms")
+    pairs = [(median_s(lambda: predict(huge), 20), median_s(lambda: predict(point), 20)) for _ in range(7)]
+    ratio = statistics.median(large / small for large, small in pairs)
+    print(f"{'100,000 GPUs against 8':<52} {ratio:>8.2f} x   limit 1.2 x")
+    first = [subprocess.run([sys.executable, "-c", FIRST], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+             for _ in range(5)]  # fmt: skip
+    show("first prediction of a process, graph built", statistics.median(map(float, first)), "15 ms")
+    cold, imports = command_s(
+        [str(Path(sys.executable).parent / "simscale"), "predict", "scenarios/8xA100.toml"], [sys.executable, "-c", IMPORTS]
+    )
+    show("simscale predict, cold", cold, f"1.6 x imports = {1.6 * imports * 1e3:.0f} ms")
+    print(f"{'  against importing networkx, pydantic and numpy':<52} {cold / imports:>8.2f} x   limit 1.6 x")
+
+
+def show(what: str, seconds: float, limit: str) -> None:
+    """One line."""
+    print(f"{what:<52} {seconds * 1e3:>8.2f} ms  limit {limit}")
+
+
+if __name__ == "__main__":
+    main()
