@@ -18,18 +18,17 @@ PROBE = 0.01
 
 
 def posterior_factor(
-    step_times: Callable[[float], Sequence[float]], measured: Sequence[float], prior_spread: float
+    step_times: Callable[[Sequence[float]], Sequence[Sequence[float]]], measured: Sequence[float], prior_spread: float
 ) -> tuple[float, float]:
     """The factor on compute and its remaining spread, given measured step times.
 
-    ``step_times(factor)`` are the predictions, seconds, in the order of ``measured``, seconds.
+    ``step_times(factors)`` are the predictions at each factor, seconds, each in the order of ``measured``, seconds.
     """
     if prior_spread <= 0:
         return 1.0, prior_spread
     log_factor, precision = 0.0, prior_spread**-2
     for _ in range(ITERATIONS):
-        here = step_times(math.exp(log_factor))
-        beyond = step_times(math.exp(log_factor + PROBE))
+        here, beyond = step_times((math.exp(log_factor), math.exp(log_factor + PROBE)))
         gradient = -log_factor / prior_spread**2
         precision = prior_spread**-2
         for now, then, seen in zip(here, beyond, measured, strict=True):

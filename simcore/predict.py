@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simcore.accuracy import Accuracy, Scored, score
-from simcore.costs.charge import Charges, StepPlan, cost_of, plan_step
+from simcore.costs.charge import StepPlan, cost_of, plan_step
 from simcore.costs.resolve import Costs, resolve_costs
 from simcore.costs.spread import STRUCTURE_SPREAD, Assumption, Uncertain, normal_samples
 from simcore.evidence import posterior_factor
@@ -103,13 +104,12 @@ def predict(
     ``where`` names the scenario in faults. Raises ``InputError`` where something needed is missing.
     """
     known = (*_own_measured(scenario), *measured)
-    costs = resolve_costs(scenario, profile, where)
-    plan = plan_step(costs.compute.shape, scenario.strategy, costs.backend)
     if evidence is None:
-        costs = _anchor(scenario, plan, costs, [point for point in known if point.calibrate])
+        costs = _anchored_costs(scenario, profile, _calibrating(known), where)
     else:
-        seen = _anchored_costs(evidence, profile, where)[1]
-        costs = costs.anchored(seen.anchor, seen.compute_spread)
+        seen = _anchored_costs(evidence, profile, _calibrating(_own_measured(evidence)), where)
+        costs = resolve_costs(scenario, profile, where).anchored(seen.anchor, seen.compute_spread)
+    plan = plan_step(costs.compute.shape, scenario.strategy, costs.backend)
     asked = sorted({*scenario.sweep.gpus, *(point.gpus for point in known if not point.calibrate)})
     base = _base_count(scenario, asked)
     counts = asked if base in asked else [base, *asked]
@@ -128,15 +128,32 @@ def predict(
 
 def step_timeline(scenario: Scenario, gpus: int, profile: Profile | None = None, where: str = "scenario") -> Timeline:
     """Every task of the predicted step at one count, at the median of every cost (one column)."""
-    plan, costs = _anchored_costs(scenario, profile, where)
+    costs = _anchored_costs(scenario, profile, _calibrating(_own_measured(scenario)), where)
+    plan = plan_step(costs.compute.shape, scenario.strategy, costs.backend)
     return plan.whole.graph.evaluate(plan.whole.durations(costs, [scenario.local_batch(gpus)], [gpus]))
 
 
-def _anchored_costs(scenario: Scenario, profile: Profile | None, where: str) -> tuple[StepPlan, Costs]:
-    """A scenario's plan and costs, anchored to its own points marked calibrate."""
+@lru_cache(maxsize=64)
+def _anchored_costs(scenario: Scenario, profile: Profile | None, points: tuple[Measured, ...], where: str) -> Costs:
+    """A scenario's costs, with compute pulled towards the points marked calibrate."""
     costs = resolve_costs(scenario, profile, where)
-    plan = plan_step(costs.compute.shape, scenario.strategy, costs.backend)
-    return plan, _anchor(scenario, plan, costs, [point for point in _own_measured(scenario) if point.calibrate])
+    if not points:
+        return costs
+    plan = plan_step(costs.compute.shape, scenario.strategy, costs.backend).folded
+    counts = [point.gpus for point in points]
+    batches = [scenario.local_batch(count) for count in counts]
+
+    def step_times(factors: Sequence[float]) -> list[list[float]]:
+        ends = plan.graph.ends(plan.durations(costs, batches, counts, factors)).max(axis=0)
+        times: list[list[float]] = ends.reshape(len(factors), -1).tolist()
+        return times
+
+    factor, spread = posterior_factor(step_times, [point.step_time_s for point in points], costs.compute_spread)
+    return costs.anchored(factor, spread)
+
+
+def _calibrating(points: Sequence[Measured]) -> tuple[Measured, ...]:
+    return tuple(point for point in points if point.calibrate)
 
 
 def _own_measured(scenario: Scenario) -> tuple[Measured, ...]:
@@ -162,30 +179,10 @@ def _base_count(scenario: Scenario, counts: list[int]) -> int:
     return 1
 
 
-def _median_durations(scenario: Scenario, charges: Charges, costs: Costs, counts: list[int]) -> Array:
-    return charges.durations(costs, [scenario.local_batch(count) for count in counts], counts)
-
-
-def _anchor(scenario: Scenario, plan: StepPlan, costs: Costs, points: list[Measured]) -> Costs:
-    """Costs with compute pulled towards the points marked calibrate."""
-    if not points:
-        return costs
-    counts = [point.gpus for point in points]
-
-    def step_times(factor: float) -> list[float]:
-        scaled = costs.anchored(factor, costs.compute_spread)
-        durations = _median_durations(scenario, plan.folded, scaled, counts)
-        times: list[float] = plan.folded.graph.ends(durations).max(axis=0).tolist()
-        return times
-
-    factor, spread = posterior_factor(step_times, [point.step_time_s for point in points], costs.compute_spread)
-    return costs.anchored(factor, spread)
-
-
 def _evaluate(scenario: Scenario, plan: StepPlan, costs: Costs, counts: list[int]) -> tuple[Timeline, Array]:
     """The folded timeline at the medians ``[folded, points]`` and sorted samples of the step ``[points, samples]``."""
     graph = plan.folded.graph
-    durations = _median_durations(scenario, plan.folded, costs, counts)
+    durations = plan.folded.durations(costs, [scenario.local_batch(count) for count in counts], counts)
     timeline = graph.evaluate(durations)
     spreads = _spreads(costs, counts, plan)
     factors = np.exp(spreads[:, :, None] * normal_samples()[:, None, :])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from functools import cache
 from importlib import resources
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -28,16 +28,14 @@ class Gpu(Table):
     source: Name
 
 
-@cache
 def gpus() -> dict[str, Gpu]:
     """Every GPU by its canonical name."""
-    return {name: Gpu.model_validate(table) for name, table in _tables("gpus.toml").items()}
+    return {name: _gpu(name) for name in _tables("gpus.toml")}
 
 
-@cache
 def links() -> dict[str, LinkTable]:
     """Every link by its name."""
-    return {name: LinkTable.model_validate(table) for name, table in _tables("links.toml").items()}
+    return {name: _link(name) for name in _tables("links.toml")}
 
 
 def find_gpu(name: str, where: str) -> tuple[str, Gpu]:
@@ -45,18 +43,18 @@ def find_gpu(name: str, where: str) -> tuple[str, Gpu]:
     canonical = _gpu_names().get(name.lower())
     if canonical is None:
         raise InputError(f"{where}: unknown GPU '{name}'{nearest(name, _gpu_names())}; simscale catalog lists all")
-    return canonical, gpus()[canonical]
+    return canonical, _gpu(canonical)
 
 
 def known_gpu(device: str) -> Gpu | None:
     """The facts of a GPU as CUDA names it (``NVIDIA A100-SXM4-40GB``), or None where the catalogue lacks it."""
     canonical = _gpu_names().get(device.removeprefix("NVIDIA ").replace(" ", "-").lower())
-    return gpus()[canonical] if canonical else None
+    return _gpu(canonical) if canonical else None
 
 
 def find_link(name: str, scope: str, own: dict[str, LinkTable], where: str) -> LinkTable:
     """A link of the scenario's own or of the catalogue. Raises ``InputError`` where unknown or of the other scope."""
-    known = own.get(name) or links().get(name)
+    known = own.get(name) or (_link(name) if name in _tables("links.toml") else None)
     if known is None:
         fitting = [other for other, link in (links() | own).items() if link.scope == scope]
         raise InputError(f"{where}: unknown link '{name}'{nearest(name, fitting)}; simscale catalog lists all")
@@ -67,9 +65,22 @@ def find_link(name: str, scope: str, own: dict[str, LinkTable], where: str) -> L
 
 
 @cache
+def _gpu(name: str) -> Gpu:
+    return Gpu.model_validate(_tables("gpus.toml")[name])
+
+
+@cache
+def _link(name: str) -> LinkTable:
+    return LinkTable.model_validate(_tables("links.toml")[name])
+
+
+@cache
 def _gpu_names() -> dict[str, str]:
-    return {known.lower(): name for name, gpu in gpus().items() for known in (name, *gpu.aliases)}
+    """Canonical names by every name in lower case."""
+    tables = _tables("gpus.toml")
+    return {known.lower(): name for name, table in tables.items() for known in (name, *table.get("aliases", ()))}
 
 
-def _tables(file: str) -> dict[str, dict[str, object]]:
+@cache
+def _tables(file: str) -> dict[str, dict[str, Any]]:
     return tomllib.loads(resources.files("simcore.catalog").joinpath(file).read_text(encoding="utf-8"))

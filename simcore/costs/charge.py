@@ -23,6 +23,8 @@ Indices = NDArray[np.intp]
 
 COMPUTE_KINDS = (Kind.FORWARD, Kind.BACKWARD, Kind.OPTIMIZER, Kind.HOST)
 OVERLAP_PASSES = 2
+OVERHEADS = 3
+"""The quantities that are the framework's: of a step, a tensor and a byte."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,14 +43,23 @@ class Charges:
     compute: Indices
     wires: Indices
 
-    def durations(self, costs: Costs, batches: Sequence[int], ranks: Sequence[int]) -> Array:
-        """Seconds of each task at each point, ``[tasks, points]``, with what overlaps slowed."""
-        quantities = np.stack([_quantities(costs, batch) for batch in batches], axis=1)
+    def durations(
+        self, costs: Costs, batches: Sequence[int], ranks: Sequence[int], factors: Sequence[float] = (1.0,)
+    ) -> Array:
+        """Seconds of each task at each point, ``[tasks, factors · points]``, with what overlaps slowed.
+
+        The points are repeated for each of ``factors`` on compute.
+        """
+        compute = np.stack([_compute_quantities(costs, batch) for batch in batches], axis=1)
+        overhead = np.array([costs.overhead.step_s, costs.overhead.tensor_s, costs.overhead.byte_s])
         slowdown = np.array([costs.contention_at(count) * costs.straggling_at(count) for count in ranks])
-        durations: Array = (self.work @ quantities) * slowdown
-        for point, count in enumerate(ranks):
-            for task, transfer in self.transfers:
-                durations[task, point] = part_seconds(cost_of(costs, transfer, count), transfer)
+        computed = self.work[:, :-OVERHEADS] @ compute
+        framework = (self.work[:, -OVERHEADS:] @ overhead)[:, None]
+        durations = np.concatenate([(computed * factor + framework) * slowdown for factor in factors], axis=1)
+        if self.transfers:
+            tasks = [task for task, _ in self.transfers]
+            seconds = [[part_seconds(cost_of(costs, t, count), t) for count in ranks] for _, t in self.transfers]
+            durations[tasks] = np.tile(seconds, len(factors))
         return self._slow_down_overlaps(durations, costs)
 
     def _slow_down_overlaps(self, durations: Array, costs: Costs) -> Array:
@@ -129,7 +140,7 @@ def _matrix(graph: CompiledGraph, layers: int, pieces: int) -> tuple[Array, tupl
     """The graph's charges as ``work`` and ``transfers``."""
     columns = {"forward": (0, layers), "backward": (layers, pieces), "optimizer": (layers + pieces, 1)}
     overheads = layers + pieces + 1
-    work = np.zeros((len(graph.tasks), overheads + 3))
+    work = np.zeros((len(graph.tasks), overheads + OVERHEADS))
     transfers: list[tuple[int, Transfer]] = []
     for number, task in enumerate(graph.tasks):
         for charge in task.charges:
@@ -145,12 +156,8 @@ def _matrix(graph: CompiledGraph, layers: int, pieces: int) -> tuple[Array, tupl
     return work, tuple(transfers)
 
 
-def _quantities(costs: Costs, batch: int) -> Array:
-    compute, overhead = costs.compute, costs.overhead
-    return np.concatenate(
-        [
-            compute.forward.at(batch) * costs.anchor,
-            compute.backward.at(batch) * costs.anchor,
-            [compute.optimizer_s * costs.anchor, overhead.step_s, overhead.tensor_s, overhead.byte_s],
-        ]
-    )
+def _compute_quantities(costs: Costs, batch: int) -> Array:
+    compute = costs.compute
+    passes = [compute.forward.at(batch), compute.backward.at(batch), [compute.optimizer_s]]
+    quantities: Array = np.concatenate(passes) * costs.anchor
+    return quantities

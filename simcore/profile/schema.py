@@ -308,3 +308,7 @@ class Profile(Table):
     machine: Machine
     samples: Samples
     fit: Fit
+
+    def __hash__(self) -> int:
+        # The samples are many; a machine and a moment tell profiles apart.
+        return hash(self.machine)

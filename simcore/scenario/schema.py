@@ -99,6 +99,9 @@ class ClusterTable(Table):
     inter_node: Name | None = None
     links: dict[str, LinkTable] = Field(default_factory=dict)
 
+    def __hash__(self) -> int:
+        return hash((self.gpu, self.gpus_per_node, self.intra_node, self.inter_node, *self.links.items()))
+
 
 class StrategyTable(Table):
     """How the work is divided, in torch's own words; defaults are torch's."""
