@@ -1,1 +1,1 @@
-"""Measuring: real training and microbenchmarks on the devices at hand. The profile file is all that leaves this room."""
+"""Measuring: real training and microbenchmarks here and now. The profile file is all that leaves this room."""

@@ -6,20 +6,27 @@ can be resumed where it stopped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from measure.micro import collectives, ddp_overhead, device, overlap
+import torch.distributed as dist
+
+from measure.clock import sharpen_sleep
+from measure.micro import collectives, device
+from measure.micro.collectives import sweep
+from measure.micro.ddp_overhead import SHAPES, measure_overhead
 from measure.micro.model_pass import measure_model
+from measure.micro.overlap import measure_overlap
 from measure.models.table import find_model
 from measure.pulse import WAITING
 from measure.sampling import Effort
 from measure.world import Team, World
 from simcore.errors import InputError
 from simcore.files import Table, parse, read_json, write_whole
-from simcore.profile.schema import FIT_VERSION, PROFILE_VERSION, Collective, Fit, Machine, Profile, Samples
+from simcore.profile.schema import FIT_VERSION, Collective, Fit, Machine, Profile, Samples
 from simcore.units import KIB, MIB
 
 REFERENCE_MODELS = {"mlp": (32, 128), "cnn": (16, 64), "gpt-mini": (2, 8)}
@@ -37,10 +44,12 @@ class Plan:
     model_batches: tuple[int, ...] = (4, 16)
 
     @property
-    def reference_batches(self) -> dict[str, tuple[int, ...]]:
+    def batches(self) -> dict[str, tuple[int, ...]]:
         """Models to take apart, and their batches: the user's own last."""
-        models = {name: batches if self.quick else (*batches, 2 * batches[-1]) for name, batches in REFERENCE_MODELS.items()}
-        return models | ({self.model: self.model_batches} if self.model else {})
+        grown = {
+            name: batches if self.quick else (*batches, 2 * batches[-1]) for name, batches in REFERENCE_MODELS.items()
+        }
+        return grown | ({self.model: self.model_batches} if self.model else {})
 
     def effort(self, budget_s: float, least: int = 3, most: int = 30, warmups: int = 1) -> Effort:
         """An effort of ``budget_s`` in a quick run, and several times that in a full one."""
@@ -49,11 +58,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One measurement: its key, the kind of samples it yields, and what takes them (a list, on rank 0 at least)."""
+    """One measurement: its key, the kind of samples it yields, and what takes them on this rank (maybe nothing)."""
 
     key: str
     kind: str
-    take: Callable[[], Iterable[Table]]
+    take: Callable[[], Sequence[Table]]
 
 
 class Kept(Table):
@@ -61,8 +70,14 @@ class Kept(Table):
 
     format: str = "simscale-partial-profile"
     machine: Machine
-    done: tuple[str, ...]
-    samples: Samples
+    done: tuple[str, ...] = ()
+    samples: Samples = Samples()
+
+    def with_item(self, item: Item, found: Sequence[Table]) -> Kept:
+        """This and one more item."""
+        known: tuple[Table, ...] = getattr(self.samples, item.kind)
+        samples = self.samples.model_copy(update={item.kind: (*known, *found)})
+        return self.model_copy(update={"done": (*self.done, item.key), "samples": samples})
 
 
 def calibrate(world: World, plan: Plan, keep_at: str, resume: bool) -> dict[str, Any] | None:
@@ -71,43 +86,43 @@ def calibrate(world: World, plan: Plan, keep_at: str, resume: bool) -> dict[str,
     After each item rank 0 writes what it has to ``keep_at``; with ``resume`` the items already there are not taken
     again. Raises ``InputError`` where they come from another machine, device or torch.
     """
-    machine = world.machine()
-    kept = world.everyone.from_leader(_resume(Path(keep_at), machine) if resume and world.leads else None)
-    samples: dict[str, list[Table]] = {kind: list(getattr(kept.samples, kind)) if kept else [] for kind in Samples.model_fields}
-    done: list[str] = list(kept.done) if kept else []
+    sharpen_sleep()
+    kept = Kept(machine=world.machine())
+    if resume:
+        kept = world.everyone.from_leader(_resumed(Path(keep_at), kept) if world.leads else None)
     items = list(_items(world, plan))
     for position, item in enumerate(items):
-        if item.key not in done:
-            world.beat.move(WAITING if not world.leads else item.key, position / len(items))
-            samples[item.kind] += item.take()
-            done.append(item.key)
+        if item.key not in kept.done:
+            world.beat.move(item.key if world.leads else WAITING, position / len(items))
+            kept = kept.with_item(item, item.take())
             if world.leads:
-                state = Kept(machine=machine, done=tuple(done), samples=Samples(**{k: tuple(v) for k, v in samples.items()}))
-                write_whole(Path(keep_at), state.model_dump_json())
+                write_whole(Path(keep_at), kept.model_dump_json())
         world.everyone.barrier()
     if not world.leads:
         return None
     profile = Profile(
         format="simscale-profile",
-        version=PROFILE_VERSION,
+        version=1,
         complete=True,
-        machine=machine,
-        samples=Samples(**{kind: tuple(found) for kind, found in samples.items()}),
+        machine=kept.machine,
+        samples=kept.samples,
         fit=Fit(version=FIT_VERSION),
     )
     return profile.model_dump(mode="json")
 
 
-def _resume(path: Path, machine: Machine) -> Kept | None:
+def _resumed(path: Path, fresh: Kept) -> Kept:
     """What an earlier run left at ``path``, if it was this machine with these ranks, devices and torch."""
     if not path.exists():
-        return None
+        return fresh
     kept = parse(Kept, read_json(path), path, from_json=True)
     for key in Machine.model_fields:
-        found, needed = getattr(kept.machine, key), getattr(machine, key)
+        found, needed = getattr(kept.machine, key), getattr(fresh.machine, key)
         if key != "created" and found != needed:
-            raise InputError(f"{path}: machine.{key}: holds samples of {found!r}, this run is on {needed!r}; samples of "
-                             "different machines do not mix: calibrate without --resume")  # fmt: skip
+            raise InputError(
+                f"{path}: machine.{key}: holds samples of {found!r}, this run is on {needed!r}; samples of different "
+                "machines do not mix: calibrate without --resume"
+            )
     return kept
 
 
@@ -115,79 +130,96 @@ def _items(world: World, plan: Plan) -> Iterator[Item]:
     """The whole list, cheapest first, so that an interrupted run has kept something of use."""
     yield from _device_items(world, plan)
     yield from _collective_items(world, plan)
-    everyone, own_group = world.everyone, world.own_group()
-    for tensors, elements in ddp_overhead.SHAPES:
-        yield Item(
-            f"ddp overhead {tensors}x{elements}",
-            "overhead",
-            lambda tensors=tensors, elements=elements: [
-                ddp_overhead.measure_overhead(everyone, own_group, tensors, elements, plan.effort(0.6, most=40, warmups=3))
-            ],
-        )
-    yield from _overlap_items(world, plan)
+    yield from _ddp_items(world, plan)
     yield from _model_items(world, plan)
 
 
 def _device_items(world: World, plan: Plan) -> Iterator[Item]:
     """Rank 0 alone: what its device does by itself."""
-    place, clock = world.device, world.clock
     effort = plan.effort(0.15, least=5)
-    largest = 13 if place.type == "cuda" else 10
-    dtypes = ("float32", "bfloat16", "float16") if place.type == "cuda" else ("float32",) if plan.quick else ("float32", "bfloat16")
+    on_gpu = world.device.type == "cuda"
+    dtypes = ("float32", "bfloat16", "float16") if on_gpu else ("float32", "bfloat16")[: 1 if plan.quick else 2]
     for dtype in dtypes:
-        for power in range(6, largest + 1, 2 if plan.quick else 1):
+        for power in range(6, 14 if on_gpu else 11, 2 if plan.quick else 1):
             side = 2**power
-            yield Item(f"matmul {dtype} {side}", "matmul", _leader(world, lambda dtype=dtype, side=side: device.matmul(
-                place, clock, dtype, side, side, side, effort)))  # fmt: skip
-    for power in range(0, 11 if place.type == "cpu" else 15, 2):
+            matmul = partial(device.matmul, world.device, world.clock, dtype, side, side, side, effort)
+            yield Item(f"matmul {dtype} {side}", "matmul", _leader(world, matmul))
+    for power in range(0, 15 if on_gpu else 11, 2):
         size = 64 * KIB * 2**power
-        yield Item(f"copy of {size // KIB} KiB", "memory", _leader(world, lambda size=size: device.memory(place, clock, size, effort)))
-    yield Item("launch", "launch", _leader(world, lambda: device.launch(place, clock, effort)))
+        copy = partial(device.memory, world.device, world.clock, size, effort)
+        yield Item(f"copy of {size // KIB} KiB", "memory", _leader(world, copy))
+    yield Item("launch", "launch", _leader(world, partial(device.launch, world.device, world.clock, effort)))
 
 
 def _collective_items(world: World, plan: Plan) -> Iterator[Item]:
-    """All-reduce densely, the rest sparsely, over teams of rising size."""
+    """All-reduce densely, one and two in flight; the rest sparsely when in a hurry; over teams of rising size."""
     on_gpu = world.device.type == "cuda"
     dense = collectives.GPU_SIZES if on_gpu else collectives.QUICK_SIZES if plan.quick else collectives.FULL_SIZES
+    patience = 1 if plan.quick else 5
     for size in collectives.team_sizes(world, plan.quick):
         team = world.team(size)
-        for collective in ("all_reduce", *OTHER_COLLECTIVES):
-            reduces = collective == "all_reduce"
-            sizes = dense if reduces or not plan.quick else collectives.SPARSE_SIZES
-            in_flight = (1, 2) if reduces or not plan.quick else (1,)
-            effort = plan.effort(0.5 if reduces else 0.15, most=20)
-            longest_s = (0.3 if reduces else 0.1) * (1 if plan.quick else 5)
+        reduce = partial(
+            sweep,
+            collective="all_reduce",
+            sizes=dense,
+            in_flight=(1, 2),
+            effort=plan.effort(0.5, most=20),
+            longest_s=0.3 * patience,
+        )
+        yield Item(f"all_reduce over {size}", "collectives", _members(team, reduce))
+        for collective in OTHER_COLLECTIVES:
+            rest = partial(
+                sweep,
+                collective=collective,
+                sizes=collectives.SPARSE_SIZES if plan.quick else dense,
+                in_flight=(1,) if plan.quick else (1, 2),
+                effort=plan.effort(0.15, most=20),
+                longest_s=0.1 * patience,
+            )
+            yield Item(f"{collective} over {size}", "collectives", _members(team, rest))
 
-            def take(team: Team, c=collective, s=sizes, f=in_flight, e=effort, longest=longest_s) -> list[Table]:
-                return list(collectives.sweep(team, c, s, f, e, longest))
 
-            yield Item(f"{collective} over {size}", "collectives", _members(team, take))
-
-
-def _overlap_items(world: World, plan: Plan) -> Iterator[Item]:
-    """Compute beside an all-reduce, among the ranks of one host (of all, where each host has but one)."""
-    ranks = len(world.ranks_of_first_host) if len(world.ranks_of_first_host) > 1 else world.size
-    team = world.team(ranks)
+def _ddp_items(world: World, plan: Plan) -> Iterator[Item]:
+    """What DDP adds, on all ranks at once; and compute beside an all-reduce, among a host's ranks if it can."""
+    own_group = world.own_group()
+    for tensors, elements in SHAPES:
+        take = partial(
+            _overhead, own_group=own_group, tensors=tensors, elements=elements, effort=plan.effort(1.0, warmups=3)
+        )
+        yield Item(f"ddp overhead {tensors}x{elements}", "overhead", _members(world.everyone, take))
+    local = len(world.ranks_of_first_host)
+    ranks = local if local > 1 else world.size
     if ranks > 1:
-        yield Item(f"overlap over {ranks}", "overlap", _members(team, lambda team: [
-            overlap.measure_overlap(team, 8 * MIB, plan.effort(1.5, most=20))]))  # fmt: skip
+        beside = partial(_overlap, effort=plan.effort(1.5, most=20))
+        yield Item(f"overlap over {ranks}", "overlap", _members(world.team(ranks), beside))
 
 
 def _model_items(world: World, plan: Plan) -> Iterator[Item]:
     """Models taken apart, on the ranks of rank 0's host."""
     team = world.team(len(world.ranks_of_first_host))
-    for name, batches in plan.reference_batches.items():
+    for name, batches in plan.batches.items():
         for batch in batches:
-            effort = plan.effort(1.5, least=4, warmups=2)
-            yield Item(f"{name} at batch {batch}", "models", _members(team, lambda team, n=name, b=batch, e=effort: measure_model(
-                team, n, find_model(n), b, e)))  # fmt: skip
+            take = partial(_model, name=name, batch=batch, effort=plan.effort(1.5, least=4, warmups=2))
+            yield Item(f"{name} at batch {batch}", "models", _members(team, take))
 
 
-def _leader(world: World, take: Callable[[], Table]) -> Callable[[], list[Table]]:
+def _overhead(team: Team, own_group: dist.ProcessGroup, tensors: int, elements: int, effort: Effort) -> list[Table]:
+    return [measure_overhead(team, own_group, tensors, elements, effort)]
+
+
+def _overlap(team: Team, effort: Effort) -> list[Table]:
+    return [measure_overlap(team, 8 * MIB, effort)]
+
+
+def _model(team: Team, name: str, batch: int, effort: Effort) -> Sequence[Table]:
+    return measure_model(team, name, find_model(name), batch, effort)
+
+
+def _leader(world: World, take: Callable[[], Table]) -> Callable[[], Sequence[Table]]:
     """Only rank 0 takes it; the others wait."""
     return lambda: [take()] if world.leads else []
 
 
-def _members(team: Team | None, take: Callable[[Team], Iterable[Table]]) -> Callable[[], Iterable[Table]]:
+def _members(team: Team | None, take: Callable[[Team], Sequence[Table]]) -> Callable[[], Sequence[Table]]:
     """Only the team takes it; the others wait."""
     return lambda: take(team) if team is not None else []

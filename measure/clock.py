@@ -51,7 +51,7 @@ class CudaClock:
     def mark(self) -> Mark:
         """An event recorded behind all work issued so far."""
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()  # type: ignore[no-untyped-call]
+        event.record()
         return event
 
     def settle(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -69,6 +70,8 @@ def run_ranks(
         saved = {key: os.environ.get(key) for key in environment}
         os.environ.update(environment)
         guard.start()
+        for name in ("torch.distributed.elastic", "torch.multiprocessing"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what went wrong is said once, by us
         try:
             results = elastic_launch(config, _rank_main)(target, arguments, folder, ranks, device, timeout_s)
         except SignalException:
@@ -85,8 +88,8 @@ def run_ranks(
 
 
 def _rank_main(target: str, arguments: dict[str, Any], folder: str, ranks: int, device: str, timeout_s: float) -> Any:
-    """What a launched rank runs: it dies with its parent, leaves interrupts to it, and says why it fails."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """What a launched rank runs: it dies with its parent and at an interrupt, and says why it fails."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # at once, also inside a collective, and without a traceback
     if sys.platform == "linux":
         die_with_parent = 1  # PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(die_with_parent, signal.SIGKILL, 0, 0, 0)
@@ -156,7 +159,10 @@ def _post_mortem(pulse: Pulse, error: ChildFailedError, died: list[int]) -> str:
     spoken = sorted((rank for rank in vitals if rank.failed), key=lambda rank: rank.failed)
     if own := [rank for rank in spoken if not any(phrase in rank.error for phrase in SECONDARY)]:
         return f"rank {own[0].rank} failed while '{own[0].label}': {own[0].error}"
-    order = [*died, *(rank for rank in error.failures if rank not in died)]
+    by_signal = [
+        rank for rank, failure in error.failures.items() if failure.exitcode < 0 and -failure.exitcode != signal.SIGTERM
+    ]
+    order = dict.fromkeys([*by_signal, *died, *error.failures])  # the launcher itself ends the others, by SIGTERM
     if speechless := [vitals[rank] for rank in order if not vitals[rank].failed]:
         failure = error.failures.get(speechless[0].rank)
         by = f" by {signal.Signals(-failure.exitcode).name}" if failure and failure.exitcode < 0 else ""

@@ -39,7 +39,7 @@ class PacedModel(nn.Module):
         """Pass ``signal`` (any shape, requiring a gradient) through the layers; returns it unchanged."""
         self.pacer.start_forward()
         for layer, parameters in zip(self.timed, self.parameter_lists, strict=True):
-            signal = _Wait.apply(signal, layer, self.pacer, *parameters)  # type: ignore[no-untyped-call]
+            signal = _Wait.apply(signal, layer, self.pacer, *parameters.parameters())  # type: ignore[no-untyped-call]
         turned: torch.Tensor = _Turn.apply(signal, self.pacer)  # type: ignore[no-untyped-call]
         return turned
 
@@ -62,7 +62,9 @@ class _Wait(torch.autograd.Function):
     """A layer that waits: forward for its forward time, backward for its backward time, then hands out gradients."""
 
     @staticmethod
-    def forward(ctx: Any, signal: torch.Tensor, layer: PacedLayer, pacer: Pacer, *parameters: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, signal: torch.Tensor, layer: PacedLayer, pacer: Pacer, *parameters: torch.Tensor
+    ) -> torch.Tensor:
         ctx.layer, ctx.pacer, ctx.like = layer, pacer, parameters
         pacer.forward(layer.forward_s)
         return signal.clone()

@@ -77,7 +77,7 @@ class Pulse:
 class Beat:
     """A rank's own end of the pulse. Without shared memory (in a torchrun world) it only remembers its label."""
 
-    def __init__(self, records: np.memmap | None = None, rank: int = 0) -> None:  # type: ignore[type-arg]
+    def __init__(self, records: np.memmap | None = None, rank: int = 0) -> None:
         self._records = records
         self._rank = rank
         self.label = "starting"

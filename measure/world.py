@@ -68,7 +68,8 @@ class World:
 
     def own_group(self) -> dist.ProcessGroup:
         """A group of this rank alone; every rank of the world must ask alike."""
-        return [dist.new_group([rank]) for rank in range(self.size)][self.rank]
+        groups: list[dist.ProcessGroup] = [dist.new_group([rank]) for rank in range(self.size)]
+        return groups[self.rank]
 
     def machine(self) -> Machine:
         """Where this world runs, as a profile records it."""
@@ -135,7 +136,7 @@ def join_world(device_type: str, timeout_s: float, beat: Beat) -> World:
     )
     size = dist.get_world_size()
     places: list[Any] = [None] * size
-    dist.all_gather_object(places, (int(os.environ.get("GROUP_RANK", 0)), socket.gethostname()))
+    dist.all_gather_object(places, (int(os.environ.get("GROUP_RANK") or 0), socket.gethostname()))
     return World(rank, size, device, _hosts(places), beat)
 
 
@@ -146,11 +147,15 @@ def leave_world() -> None:
 
 
 def _hosts(places: list[tuple[int, str]]) -> tuple[Host, ...]:
-    names = {place: place[1] if len({other for other in places if other[1] == place[1]}) == 1 else f"{place[1]} #{place[0]}"
-             for place in places}  # fmt: skip
+    """The hosts in rank order, from each rank's (agent, host name); agents that share a name are numbered."""
+    agents = list(dict.fromkeys(places))
+    names = [name for _, name in agents]
     return tuple(
-        Host(name=names[place], ranks=tuple(rank for rank, other in enumerate(places) if other == place))
-        for place in dict.fromkeys(places)
+        Host(
+            name=name if names.count(name) == 1 else f"{name} #{agent}",
+            ranks=tuple(rank for rank, place in enumerate(places) if place == (agent, name)),
+        )
+        for agent, name in agents
     )
 
 
@@ -163,7 +168,7 @@ def _threads_per_rank() -> int:
     """Cores shared fairly by the ranks of this host; a user's own OMP_NUM_THREADS wins."""
     if (chosen := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
         return int(chosen)
-    return max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
 
 
 def _cpu_model() -> str:

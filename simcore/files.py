@@ -61,7 +61,9 @@ def read_json(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: holds {error}; every number must be finite") from None
     except json.JSONDecodeError as error:
         cut = " (the file looks cut off)" if error.pos >= len(text.rstrip()) - 1 else ""
-        raise InputError(f"{path}: is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}{cut}") from None
+        raise InputError(
+            f"{path}: is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}{cut}"
+        ) from None
     if not isinstance(data, dict):
         raise InputError(f"{path}: found a JSON {type(data).__name__}; a JSON object is needed")
     return data
@@ -85,7 +87,9 @@ def write_whole(path: Path, text: str) -> None:
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}; name a folder that exists and is yours") from None
+        raise InputError(
+            f"{path}: cannot be written: {error.strerror}; name a folder that exists and is yours"
+        ) from None
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
@@ -163,6 +167,10 @@ def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> set[s
 
 def _table_in(annotation: Any) -> Any:
     """The table class inside an annotation such as ``tuple[Layer, ...] | None``."""
-    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias) and issubclass(annotation, BaseModel):
+    if (
+        isinstance(annotation, type)
+        and not isinstance(annotation, types.GenericAlias)
+        and issubclass(annotation, BaseModel)
+    ):
         return annotation
     return next((table for inner in typing.get_args(annotation) if (table := _table_in(inner)) is not None), None)

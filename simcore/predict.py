@@ -17,7 +17,7 @@ from simcore.costs.charge import StepPlan, cost_of, plan_step
 from simcore.costs.resolve import Costs, resolve_costs
 from simcore.costs.spread import STRUCTURE_SPREAD, Assumption, Uncertain, normal_samples
 from simcore.evidence import posterior_factor
-from simcore.graph.compiled import CompiledGraph, Timeline
+from simcore.graph.compiled import Timeline
 from simcore.graph.tasks import Kind, Transfer
 from simcore.knee import Knee, find_knee
 from simcore.memory import memory_bytes
@@ -112,16 +112,16 @@ def predict(
     plan = plan_step(costs.compute.shape, scenario.strategy, costs.backend)
     asked = sorted({*scenario.sweep.gpus, *(point.gpus for point in known if not point.calibrate)})
     base = _base_count(scenario, asked)
-    counts = asked if base in asked else [base, *asked]
-    timeline, times = _evaluate(scenario, plan, costs, counts)
-    points = _points(scenario, costs, plan, counts, timeline, times, known, base)
-    asked_points = tuple(point for point in points if point.gpus in asked)
+    step = _evaluate(scenario, plan, costs, sorted({base, *asked}))
+    measured_at = {point.gpus: point for point in known}
+    points = tuple(_point(step, gpus, base, measured_at.get(gpus)) for gpus in asked)
+    curve = ([p.gpus for p in points], [p.throughput.p50 for p in points], [p.bottleneck for p in points])
     return Prediction(
         scenario=scenario,
-        points=asked_points,
+        points=points,
         unit=f"{_sample_unit(scenario)}/s",
-        knee=find_knee(*zip(*((p.gpus, p.throughput.p50, p.bottleneck) for p in asked_points), strict=True)),
-        accuracy=_score(scenario, asked_points, known),
+        knee=find_knee(*curve),
+        accuracy=_score(scenario, points, known),
         assumptions=costs.assumptions(asked[-1]),
     )
 
@@ -179,16 +179,39 @@ def _base_count(scenario: Scenario, counts: list[int]) -> int:
     return 1
 
 
-def _evaluate(scenario: Scenario, plan: StepPlan, costs: Costs, counts: list[int]) -> tuple[Timeline, Array]:
-    """The folded timeline at the medians ``[folded, points]`` and sorted samples of the step ``[points, samples]``."""
+@dataclass(frozen=True)
+class _Step:
+    """A step evaluated at several counts: the folded timeline at the medians of all costs, and samples of its length.
+
+    ``samples [counts, samples]`` are sorted, in seconds; ``breakdown [counts]`` are parts of one.
+    """
+
+    scenario: Scenario
+    costs: Costs
+    counts: list[int]
+    timeline: Timeline
+    breakdown: list[dict[str, float]]
+    samples: Array
+
+    def band(self, gpus: int) -> Band:
+        """The step time's median and 80 % band at a count, seconds."""
+        row = self.samples[self.counts.index(gpus)]
+        low, middle, high = (float(row[round(share * (len(row) - 1))]) for share in (0.1, 0.5, 0.9))
+        return Band(low, middle, high)
+
+
+def _evaluate(scenario: Scenario, plan: StepPlan, costs: Costs, counts: list[int]) -> _Step:
     graph = plan.folded.graph
     durations = plan.folded.durations(costs, [scenario.local_batch(count) for count in counts], counts)
     timeline = graph.evaluate(durations)
-    spreads = _spreads(costs, counts, plan)
-    factors = np.exp(spreads[:, :, None] * normal_samples()[:, None, :])
+    factors = np.exp(_spreads(costs, counts, plan)[:, :, None] * normal_samples()[:, None, :])
     sampled = durations[:, :, None] * factors[plan.folded.uncertain]
     ends = graph.ends(sampled.reshape(len(durations), -1)).max(axis=0).reshape(len(counts), -1)
-    return timeline, np.sort(ends * factors[Uncertain.STRUCTURE], axis=1)
+    parts = timeline.breakdown(COMPUTE)
+    shares = (np.stack(list(parts.values())) / timeline.step_time).T.tolist()
+    breakdown = [dict(zip(parts, row, strict=True)) for row in shares]
+    samples = np.sort(ends * factors[Uncertain.STRUCTURE], axis=1)
+    return _Step(scenario, costs, counts, timeline, breakdown, samples)
 
 
 def _spreads(costs: Costs, counts: list[int], plan: StepPlan) -> Array:
@@ -204,59 +227,41 @@ def _spreads(costs: Costs, counts: list[int], plan: StepPlan) -> Array:
     return spreads
 
 
-def _points(
-    scenario: Scenario,
-    costs: Costs,
-    plan: StepPlan,
-    counts: list[int],
-    timeline: Timeline,
-    times: Array,
-    known: tuple[Measured, ...],
-    base: int,
-) -> list[Point]:
-    samples = times.shape[1]
-    low, middle, high = (times[:, round(share * (samples - 1))].tolist() for share in (0.1, 0.5, 0.9))
-    breakdown = timeline.breakdown(COMPUTE)
-    names = list(breakdown)
-    shares = (np.stack([breakdown[name] for name in names]) / timeline.step_time).T.tolist()
-    base_rate = scenario.samples_per_step(base) / middle[counts.index(base)] / base
-    measured = {point.gpus: point for point in known}
-    points = []
-    for index, count in enumerate(counts):
-        batch, step = scenario.samples_per_step(count), middle[index]
-        memory = memory_bytes(scenario, costs.compute, count, costs.memory_gib is not None)
-        seen = measured.get(count)
-        points.append(
-            Point(
-                gpus=count,
-                step_time_s=Band(low[index], step, high[index]),
-                throughput=Band(batch / high[index], batch / step, batch / low[index]),
-                efficiency=batch / step / count / base_rate,
-                breakdown_s={name: share * step for name, share in zip(names, shares[index], strict=True)},
-                memory_bytes=memory,
-                fits=None if costs.memory_gib is None else sum(memory.values()) <= costs.memory_gib * GIB,
-                bottleneck=_bottleneck(plan.folded.graph, timeline, index, costs, count, dict(zip(names, shares[index], strict=True))),
-                measured_step_time_s=seen.step_time_s if seen else None,
-                calibrated=seen.calibrate if seen else False,
-            )
-        )
-    return points
+def _point(step: _Step, gpus: int, base: int, seen: Measured | None) -> Point:
+    """Everything about one count; efficiency is relative to the count ``base``."""
+    scenario, costs, band = step.scenario, step.costs, step.band(gpus)
+    batch = scenario.samples_per_step(gpus)
+    base_rate = scenario.samples_per_step(base) / step.band(base).p50 / base
+    memory = memory_bytes(scenario, costs.compute, gpus, on_gpu=costs.memory_gib is not None)
+    return Point(
+        gpus=gpus,
+        step_time_s=band,
+        throughput=Band(batch / band.p90, batch / band.p50, batch / band.p10),
+        efficiency=batch / band.p50 / gpus / base_rate,
+        breakdown_s={name: share * band.p50 for name, share in step.breakdown[step.counts.index(gpus)].items()},
+        memory_bytes=memory,
+        fits=None if costs.memory_gib is None else sum(memory.values()) <= costs.memory_gib * GIB,
+        bottleneck=_bottleneck(step, gpus),
+        measured_step_time_s=seen.step_time_s if seen else None,
+        calibrated=seen.calibrate if seen else False,
+    )
 
 
-def _bottleneck(graph: CompiledGraph, timeline: Timeline, column: int, costs: Costs, count: int, shares: dict[str, float]) -> str:
-    """What the step would have to get rid of to become shorter: compute, or the part of the network that is exposed."""
-    if shares["exposed_communication"] < SMALL_SHARE:
+def _bottleneck(step: _Step, gpus: int) -> str:
+    """What the step must lose to become shorter: compute, or the part of the network that is exposed."""
+    column, timeline = step.counts.index(gpus), step.timeline
+    if step.breakdown[column]["exposed_communication"] < SMALL_SHARE:
         return "compute"
     spent: dict[str, float] = {}
     for number in timeline.critical_path(column):
-        task = graph.tasks[number]
-        seconds = float(timeline.end[number, column] - timeline.start[number, column])
+        task = timeline.graph.tasks[number]
         name = "compute"
         if task.kind is Kind.COMMUNICATION:
             transfer = task.charges[0]
             assert isinstance(transfer, Transfer)
-            link = cost_of(costs, transfer, count).link
+            link = cost_of(step.costs, transfer, gpus).link
             name = link if transfer.part == "wire" else f"latency of {link}"
+        seconds = float(timeline.end[number, column] - timeline.start[number, column])
         spent[name] = spent.get(name, 0.0) + seconds
     return max(spent, key=spent.__getitem__)
 

@@ -68,7 +68,8 @@ def main() -> None:
              for _ in range(5)]  # fmt: skip
     show("first prediction of a process, graph built", statistics.median(map(float, first)), "15 ms")
     cold, imports = command_s(
-        [str(Path(sys.executable).parent / "simscale"), "predict", "scenarios/8xA100.toml"], [sys.executable, "-c", IMPORTS]
+        [str(Path(sys.executable).parent / "simscale"), "predict", "scenarios/8xA100.toml"],
+        [sys.executable, "-c", IMPORTS],
     )
     show("simscale predict, cold", cold, f"1.6 x imports = {1.6 * imports * 1e3:.0f} ms")
     print(f"{'  against importing networkx, pydantic and numpy':<52} {cold / imports:>8.2f} x   limit 1.6 x")

@@ -52,7 +52,12 @@ PROFILE: dict[str, Any] = {
         "device_count": 4,
         "backend": "gloo",
         "world_size": 4,
-        "hosts": [{"name": "a", "ranks": [0]}, {"name": "b", "ranks": [1]}, {"name": "c", "ranks": [2]}, {"name": "d", "ranks": [3]}],
+        "hosts": [
+            {"name": "a", "ranks": [0]},
+            {"name": "b", "ranks": [1]},
+            {"name": "c", "ranks": [2]},
+            {"name": "d", "ranks": [3]},
+        ],
         "threads_per_rank": 1,
         "cpu": "test",
         "cores": 4,

@@ -41,7 +41,10 @@ BAD_SCENARIOS: dict[str, tuple[Edit, str]] = {
     "unknown precision": (swap("amp-fp16", "fp17"), "workload.precision: found 'fp17'"),
     "unknown model": (swap('"resnet50"', '"resnet-50"'), "unknown model 'resnet-50'; did you mean 'resnet50'?"),
     "unknown GPU": (swap("A100-SXM4-40GB", "A100-SXM4-41GB"), "unknown GPU 'A100-SXM4-41GB'; did you mean"),
-    "unknown link": (swap("nvswitch-a100", "nvswitch-a10"), "unknown link 'nvswitch-a10'; did you mean 'nvswitch-a100'?"),
+    "unknown link": (
+        swap("nvswitch-a100", "nvswitch-a10"),
+        "unknown link 'nvswitch-a10'; did you mean 'nvswitch-a100'?",
+    ),
     "link of the wrong scope": (swap("nvswitch-a100", "eth-1g"), "link 'eth-1g' has scope inter"),
     "no GPU": (swap('gpu = "A100-SXM4-40GB"', ""), "cluster.gpu: is missing"),
     "no link inside": (swap('intra_node = "nvswitch-a100"', ""), "cluster.intra_node: is missing"),
@@ -57,18 +60,33 @@ BAD_SCENARIOS: dict[str, tuple[Edit, str]] = {
     "zero batch": (swap("batch_per_gpu = 256", "batch_per_gpu = 0"), "workload.batch_per_gpu: found 0"),
     "negative batch": (swap("batch_per_gpu = 256", "batch_per_gpu = -1"), "workload.batch_per_gpu: found -1"),
     "no batch": (swap("batch_per_gpu = 256", ""), "neither batch_per_gpu nor global_batch"),
-    "both batches": (swap("batch_per_gpu = 256", "batch_per_gpu = 256\nglobal_batch = 512"), "both batch_per_gpu and global_batch"),
+    "both batches": (
+        swap("batch_per_gpu = 256", "batch_per_gpu = 256\nglobal_batch = 512"),
+        "both batch_per_gpu and global_batch",
+    ),
     "batch that does not divide": (swap("batch_per_gpu = 256", "global_batch = 100"), "does not divide over 8 GPUs"),
     "infinite bucket": (swap('data = "ddp"', 'data = "ddp"\nbucket_cap_mb = inf'), "strategy.bucket_cap_mb: found inf"),
-    "bucket that is no number": (swap('data = "ddp"', 'data = "ddp"\nbucket_cap_mb = nan'), "strategy.bucket_cap_mb: found nan"),
+    "bucket that is no number": (
+        swap('data = "ddp"', 'data = "ddp"\nbucket_cap_mb = nan'),
+        "strategy.bucket_cap_mb: found nan",
+    ),
     "zero bucket": (swap('data = "ddp"', 'data = "ddp"\nbucket_cap_mb = 0'), "strategy.bucket_cap_mb: found 0"),
-    "zero passes": (swap('data = "ddp"', 'data = "ddp"\ngradient_accumulation = 0'), "strategy.gradient_accumulation: found 0"),
+    "zero passes": (
+        swap('data = "ddp"', 'data = "ddp"\ngradient_accumulation = 0'),
+        "strategy.gradient_accumulation: found 0",
+    ),
     "yes for true": (swap('data = "ddp"', 'data = "ddp"\nstatic_graph = "yes"'), "strategy.static_graph: found 'yes'"),
     "tensor parallel": (swap('data = "ddp"', 'data = "ddp"\ntensor_parallel = 2'), "strategy.tensor_parallel: found 2"),
     "no source": (add("[[measured]]\ngpus = 8\nthroughput = 100.0"), "measured[0].source: is missing"),
     "no figure": (add('[[measured]]\ngpus = 8\nsource = "x"'), "neither throughput nor step_time_ms"),
-    "two figures": (add('[[measured]]\ngpus = 8\nthroughput = 1.0\nstep_time_ms = 1.0\nsource = "x"'), "both throughput and"),
-    "throughput of zero": (add('[[measured]]\ngpus = 8\nthroughput = 0.0\nsource = "x"'), "measured[0].throughput: found 0.0"),
+    "two figures": (
+        add('[[measured]]\ngpus = 8\nthroughput = 1.0\nstep_time_ms = 1.0\nsource = "x"'),
+        "both throughput and",
+    ),
+    "throughput of zero": (
+        add('[[measured]]\ngpus = 8\nthroughput = 0.0\nsource = "x"'),
+        "measured[0].throughput: found 0.0",
+    ),
     "layers beside a model": (add("[[workload.layers]]\nforward_ms = 1\nbackward_ms = 1"), "gives layers beside model"),
     "layer without a time": (
         swap('model = "resnet50"', "layers = [{ parameters = 10, forward_ms = 1.0 }]"),
@@ -154,9 +172,18 @@ BAD_PROFILES: dict[str, tuple[Callable[[dict[str, Any]], str], str]] = {
     "no ranks": (with_value("machine.world_size", 0), "machine.world_size: found 0"),
     "no hosts": (with_value("machine.hosts", []), "machine.hosts"),
     "text for a number": (with_value("machine.cores", "two"), "machine.cores: found 'two'"),
-    "infinite time": (lambda profile: json.dumps(profile).replace('"launch_s": 0.0002', '"launch_s": Infinity'), "every number must be finite"),
-    "not a number": (lambda profile: json.dumps(profile).replace('"launch_s": 0.0002', '"launch_s": NaN'), "every number must be finite"),
-    "negative time": (lambda profile: json.dumps(profile).replace('"launch_s": 0.0002', '"launch_s": -1'), "launch_s: found -1"),
+    "infinite time": (
+        lambda profile: json.dumps(profile).replace('"launch_s": 0.0002', '"launch_s": Infinity'),
+        "every number must be finite",
+    ),
+    "not a number": (
+        lambda profile: json.dumps(profile).replace('"launch_s": 0.0002', '"launch_s": NaN'),
+        "every number must be finite",
+    ),
+    "negative time": (
+        lambda profile: json.dumps(profile).replace('"launch_s": 0.0002', '"launch_s": -1'),
+        "launch_s: found -1",
+    ),
 }
 
 
@@ -192,7 +219,9 @@ def test_a_missing_file_is_answered_with_its_neighbour(tmp_path: Path, capsys: p
         (["measure", "x.toml", "--gpus", "1,"], "found '1,'"),
     ],
 )
-def test_a_wrong_command_line_gives_one_line(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_gives_one_line(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(words)
     error = capsys.readouterr().err
@@ -201,7 +230,9 @@ def test_a_wrong_command_line_gives_one_line(words: list[str], expected: str, ca
     assert len(error.splitlines()) == 1
 
 
-def test_measured_points_at_counts_that_do_not_divide_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_measured_points_at_counts_that_do_not_divide_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "scenario.toml"
     measured = '[[measured]]\ngpus = 3\nstep_time_ms = 1.0\nsource = "x"\n'
     path.write_text(SCENARIO.replace("batch_per_gpu = 256", "global_batch = 256") + measured)

@@ -32,7 +32,9 @@ def test_real_models_are_bucketed_as_torch_does(name: str, cap: float | None) ->
     assert assign_buckets([4 * size for size in elements], limits) == torchs_assignment(elements, limits)
 
 
-@given(st.lists(st.integers(1, 3000), min_size=1, max_size=60), st.lists(st.integers(1, 20_000), min_size=1, max_size=3))
+@given(
+    st.lists(st.integers(1, 3000), min_size=1, max_size=60), st.lists(st.integers(1, 20_000), min_size=1, max_size=3)
+)
 def test_any_sizes_are_bucketed_as_torch_does(elements: list[int], limits: list[int]) -> None:
     assert assign_buckets([4 * size for size in elements], limits) == torchs_assignment(elements, limits)
 

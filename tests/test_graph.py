@@ -51,11 +51,15 @@ def test_folding_keeps_the_step(built: tuple[TaskGraph, list[float]]) -> None:
     compiled = compile_graph(graph)
     folded = fold(compiled)
     whole = compiled.evaluate(np.array(durations)[:, None]).step_time[0]
-    assert folded.graph.evaluate(folded.sum(np.array(durations)[:, None])).step_time[0] == pytest.approx(whole, abs=1e-9)
+    assert folded.graph.evaluate(folded.sum(np.array(durations)[:, None])).step_time[0] == pytest.approx(
+        whole, abs=1e-9
+    )
 
 
 @given(graphs(), st.integers(0, 29), st.floats(0, 1))
-def test_a_shorter_task_never_lengthens_the_step(built: tuple[TaskGraph, list[float]], which: int, factor: float) -> None:
+def test_a_shorter_task_never_lengthens_the_step(
+    built: tuple[TaskGraph, list[float]], which: int, factor: float
+) -> None:
     graph, durations = built
     compiled = compile_graph(graph)
     shorter = list(durations)

@@ -14,7 +14,10 @@ from measure.train.table import TRAINERS
 from simcore.strategies.table import STRATEGIES
 
 ROOT = Path(__file__).parent.parent
-FORBIDDEN = {"simcore": {"torch", "textual", "measure", "tui", "rich", "plotext"}, "measure": {"textual", "tui", "rich"}}
+FORBIDDEN = {
+    "simcore": {"torch", "textual", "measure", "tui", "rich", "plotext"},
+    "measure": {"textual", "tui", "rich"},
+}
 SHARED_WITH_MEASURE = {
     "simcore.errors",
     "simcore.files",
@@ -37,7 +40,9 @@ def modules(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", [*modules("simcore"), *modules("measure")], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", [*modules("simcore"), *modules("measure")], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_rooms_import_only_what_they_may(path: Path) -> None:
     room = path.relative_to(ROOT).parts[0]
     for name in imports(path):
@@ -47,12 +52,22 @@ def test_rooms_import_only_what_they_may(path: Path) -> None:
 
 
 def test_only_the_fit_imports_scipy() -> None:
-    users = [path.relative_to(ROOT).as_posix() for path in modules("simcore") if any(n.startswith("scipy") for n in imports(path))]
+    users = [
+        path.relative_to(ROOT).as_posix()
+        for path in modules("simcore")
+        if any(n.startswith("scipy") for n in imports(path))
+    ]
     assert users == ["simcore/profile/fit.py"]
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["predict", "--help"], ["predict", "scenarios/8xA100.toml"], ["predict", "scenarios/large.toml", "--json"]]
+    "words",
+    [
+        ["--help"],
+        ["predict", "--help"],
+        ["predict", "scenarios/8xA100.toml"],
+        ["predict", "scenarios/large.toml", "--json"],
+    ],
 )
 def test_predicting_loads_neither_torch_nor_textual_nor_scipy(words: list[str]) -> None:
     script = (

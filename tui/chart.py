@@ -25,7 +25,9 @@ def curve_chart(prediction: Prediction, width: int, height: int, colour: bool) -
     seen = [(point.gpus, _measured_rate(point.throughput.p50, point.step_time_s.p50, point.measured_step_time_s))
             for point in points if point.measured_step_time_s is not None]  # fmt: skip
     if seen:
-        plotext.scatter([count for count, _ in seen], [rate for _, rate in seen], marker="●", label="measured", color="red")
+        plotext.scatter(
+            [count for count, _ in seen], [rate for _, rate in seen], marker="●", label="measured", color="red"
+        )
     if wide:
         plotext.xscale("log")
         plotext.yscale("log")

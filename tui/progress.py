@@ -1,4 +1,4 @@
-"""Progress of long work: a bar with what is being done and the time left, on stderr, silent where that is no terminal."""
+"""Progress of long work: a bar with what is done and the time left, on stderr; silent where that is no terminal."""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ class Devices:
 def need_torch() -> None:
     """Raise ``InputError`` where torch is not installed: measuring is an extra."""
     if importlib.util.find_spec("torch") is None:
-        raise InputError("measuring needs torch, which is not installed; install it with: pip install 'simscale[measure]'")
+        raise InputError(
+            "measuring needs torch, which is not installed; install it with: pip install 'simscale[measure]'"
+        )
 
 
 def choose_devices(gpus: tuple[int, ...] | None, cpu_ranks: int | None, enough: int) -> Devices:

@@ -43,7 +43,19 @@ def print_prediction(prediction: Prediction, measured: MeasuredFile | None, expl
 
 def point_table(prediction: Prediction) -> str:
     """One line per count: step, band, throughput, efficiency, what the step is made of, memory, and the error."""
-    header = ["GPUs", "step", "80 % band", prediction.unit, "efficiency", "compute", "exposed", "other", "memory", "measured", "error"]
+    header = [
+        "GPUs",
+        "step",
+        "80 % band",
+        prediction.unit,
+        "efficiency",
+        "compute",
+        "exposed",
+        "other",
+        "memory",
+        "measured",
+        "error",
+    ]
     rows = [header, *(_row(point) for point in prediction.points)]
     kept = [column for column in range(len(header)) if column < 9 or any(row[column] for row in rows[1:])]
     widths = {column: max(len(row[column]) for row in rows) for column in kept}
@@ -85,5 +97,7 @@ def _row(point: Point) -> list[str]:
 
 
 def _repeatability(measured: MeasuredFile) -> str:
-    known = [f"±{point.repeatability:.1%} at {point.gpus}" for point in measured.points if point.repeatability is not None]
+    known = [
+        f"±{point.repeatability:.1%} at {point.gpus}" for point in measured.points if point.repeatability is not None
+    ]
     return f"the measurement itself repeats to {', '.join(known)}" if known else ""

@@ -6,7 +6,7 @@ A sample is the time on the rank that came last, the shortest over the ranks: it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -36,9 +36,15 @@ def team_sizes(world: World, quick: bool) -> list[int]:
 
 
 def sweep(
-    team: Team, collective: Collective, sizes: tuple[int, ...], in_flight: tuple[int, ...], effort: Effort, longest_s: float
-) -> Iterator[CollectiveSample]:
+    team: Team,
+    collective: Collective,
+    sizes: tuple[int, ...],
+    in_flight: tuple[int, ...],
+    effort: Effort,
+    longest_s: float,
+) -> list[CollectiveSample]:
     """Samples by rising size, with so many started together, until one alone takes ``longest_s``."""
+    found: list[CollectiveSample] = []
     for size_bytes in sizes:
         team.world.beat.move(f"{collective} of {size_bytes // KIB} KiB over {team.size} ranks")
         takes = {
@@ -46,8 +52,8 @@ def sweep(
             for together in in_flight
         }
         timings = interleave(team, takes, effort)
-        for together, timing in timings.items():
-            yield CollectiveSample(
+        found += [
+            CollectiveSample(
                 collective=collective,
                 ranks=team.size,
                 hosts=team.world.hosts_of(team.size),
@@ -55,8 +61,11 @@ def sweep(
                 in_flight=int(together),
                 timing=shortest_over_ranks(team, timing),
             )
+            for together, timing in timings.items()
+        ]
         if team.from_leader(min(timings["1"].samples_s) > longest_s):
-            return
+            break
+    return found
 
 
 def shortest_over_ranks(team: Team, timing: Timing) -> Timing:

@@ -72,7 +72,7 @@ class ModelPass:
         begun = clock.mark()
         loss = self._loss(self._model(self._inputs), self._targets)
         turned = clock.mark()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         learned = clock.mark()
         self._optimizer.step()
         ended = clock.mark()
@@ -118,7 +118,9 @@ class ModelPass:
         rest_s = max(0.0, _median(self.forward, keep) - sum(layer.forward_s for layer in layers))
         rest_flops = max(0.0, self._flops - sum(layer.forward_flops for layer in layers))
         kind = "attention" if rest_flops else "elementwise"
-        rest = LayerSample(name=REST, kind=kind, forward_flops=rest_flops, elements=0.0, parameter_elements=0, forward_s=rest_s)
+        rest = LayerSample(
+            name=REST, kind=kind, forward_flops=rest_flops, elements=0.0, parameter_elements=0, forward_s=rest_s
+        )
         return (*layers, rest)
 
     def _count_flops(self) -> float:
@@ -138,7 +140,7 @@ class ModelPass:
             modules[leaf.name].register_forward_pre_hook(lambda *_, leaf=leaf: leaf.marks.append(self._clock.mark()))
             modules[leaf.name].register_forward_hook(lambda *seen, leaf=leaf: self._passed(leaf, *seen[1:]))
         for name, parameter in self._model.named_parameters():
-            parameter.register_post_accumulate_grad_hook(
+            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                 lambda _, name=name: self._ready.__setitem__(name, self._clock.mark())
             )
 

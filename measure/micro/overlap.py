@@ -79,5 +79,7 @@ def measure_overlap(team: Team, size_bytes: int, effort: Effort) -> OverlapSampl
         compute_alone=timings["compute_alone"],
         compute_beside=beside.model_copy(update={"samples_s": tuple(kept["compute_beside"])}),
         collective_alone=shortest_over_ranks(team, timings["collective_alone"]),
-        collective_beside=shortest_over_ranks(team, beside.model_copy(update={"samples_s": tuple(kept["collective_beside"])})),
+        collective_beside=shortest_over_ranks(
+            team, beside.model_copy(update={"samples_s": tuple(kept["collective_beside"])})
+        ),
     )

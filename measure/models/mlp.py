@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 
@@ -11,7 +13,7 @@ class Mlp(nn.Module):
 
     def __init__(self, widths: tuple[int, ...]) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(left, right) for left, right in zip(widths, widths[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(left, right) for left, right in pairwise(widths))
         self.relu = nn.ReLU()
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:

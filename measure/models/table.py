@@ -58,7 +58,9 @@ def load_factory(name: str) -> ReferenceModel:
     try:
         factory = getattr(importlib.import_module(module_name), function_name)
     except ImportError as error:
-        raise InputError(f"model {name}: cannot import '{module_name}': {error}; it must be importable from here") from None
+        raise InputError(
+            f"model {name}: cannot import '{module_name}': {error}; it must be importable from here"
+        ) from None
     except AttributeError:
         raise InputError(f"model {name}: '{module_name}' has no '{function_name}'; it must be {PROTOCOL}") from None
     try:
@@ -110,7 +112,9 @@ def _cnn(stages: tuple[tuple[int, int], ...], classes: int) -> ReferenceModel:
 
 
 def _gpt(depth: int, hidden: int, heads: int, vocabulary: int, tokens: int) -> ReferenceModel:
-    return ReferenceModel(lambda: Gpt(depth, hidden, heads, vocabulary, tokens), _sequences(tokens, vocabulary), _word_loss)
+    return ReferenceModel(
+        lambda: Gpt(depth, hidden, heads, vocabulary, tokens), _sequences(tokens, vocabulary), _word_loss
+    )
 
 
 def _bert(depth: int, hidden: int, heads: int) -> ReferenceModel:

@@ -76,8 +76,8 @@ class _BertBlock(nn.Module):
         self.norm_2 = nn.LayerNorm(hidden)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        parts = (_split(part(states), self.heads) for part in (self.query, self.key, self.value))
-        attended = functional.scaled_dot_product_attention(*parts)
+        query, key, value = (_split(part(states), self.heads) for part in (self.query, self.key, self.value))
+        attended = functional.scaled_dot_product_attention(query, key, value)
         states = self.norm_1(states + self.output(_join(attended)))
         outputs: torch.Tensor = self.norm_2(states + self.down(functional.gelu(self.up(states))))
         return outputs
@@ -93,7 +93,9 @@ class _BertEmbeddings(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         places = torch.arange(tokens.shape[1], device=tokens.device)
-        outputs: torch.Tensor = self.norm(self.word(tokens) + self.position(places) + self.token_type(torch.zeros_like(tokens)))
+        outputs: torch.Tensor = self.norm(
+            self.word(tokens) + self.position(places) + self.token_type(torch.zeros_like(tokens))
+        )
         return outputs
 
 

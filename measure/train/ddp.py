@@ -26,7 +26,7 @@ class DdpTrainer:
             job.model,
             device_ids=[job.device] if job.device.type == "cuda" else None,
             process_group=group,
-            bucket_cap_mb=strategy.bucket_cap_mb,  # type: ignore[arg-type]
+            bucket_cap_mb=strategy.bucket_cap_mb,
             find_unused_parameters=strategy.find_unused_parameters,
             gradient_as_bucket_view=strategy.gradient_as_bucket_view,
             static_graph=strategy.static_graph,

@@ -158,6 +158,6 @@ def _matrix(graph: CompiledGraph, layers: int, pieces: int) -> tuple[Array, tupl
 
 def _compute_quantities(costs: Costs, batch: int) -> Array:
     compute = costs.compute
-    passes = [compute.forward.at(batch), compute.backward.at(batch), [compute.optimizer_s]]
+    passes = (compute.forward.at(batch), compute.backward.at(batch), np.array([compute.optimizer_s]))
     quantities: Array = np.concatenate(passes) * costs.anchor
     return quantities

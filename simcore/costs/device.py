@@ -25,7 +25,9 @@ def catalog_rates(gpu: Gpu, name: str, precision: Precision, where: str) -> Devi
     """What ``gpu`` does in ``precision``. Raises ``InputError`` where it cannot compute so."""
     peak = PEAK_OF.get(precision, precision)
     if peak not in gpu.tflops:
-        raise InputError(f"{where}: workload.precision: {name} has no {peak} arithmetic; it has {', '.join(sorted(gpu.tflops))}")
+        raise InputError(
+            f"{where}: workload.precision: {name} has no {peak} arithmetic; it has {', '.join(sorted(gpu.tflops))}"
+        )
     bytes_per_s = gpu.memory_bandwidth_gb_per_s * GB * BANDWIDTH_EFFICIENCY
     flops_per_s = gpu.tflops[peak] * TERA
     kinds = tuple(

@@ -92,8 +92,11 @@ class CatalogNetwork:
         nodes = math.ceil(ranks / self.gpus_per_node)
         moved = moved_factor(collective, ranks) * size_bytes
         # The ring enters and leaves each node once, so a node's network carries what one rank sends.
-        legs = [(self.intra_name, self.intra, ring_hops(collective, inside))] if inside > 1 else []
-        legs += [(self.inter_name, self.inter, _hops_across(collective, nodes))] if nodes > 1 else []
+        legs: list[tuple[str, LinkTable | None, float]] = []
+        if inside > 1:
+            legs.append((self.intra_name, self.intra, ring_hops(collective, inside)))
+        if nodes > 1:
+            legs.append((self.inter_name, self.inter, _hops_across(collective, nodes)))
         known = [(name, link, hops) for name, link, hops in legs if link is not None]
         if len(known) != len(legs):
             raise ValueError(f"{ranks} ranks in nodes of {self.gpus_per_node} cross a link that was not named")
@@ -173,12 +176,12 @@ class MeasuredNetwork:
         return min(alike, key=lambda curve: abs(math.log(ranks / curve.ranks)), default=None)
 
     def _law(self, collective: Collective, crosses_hosts: bool) -> CollectiveLaw:
-        return next(
-            law for law in self.fit.laws if law.collective == collective and law.crosses_hosts == crosses_hosts
-        )
+        return next(law for law in self.fit.laws if law.collective == collective and law.crosses_hosts == crosses_hosts)
 
 
-def law_seconds(collective: Collective, launch_s: float, latency_s: float, rate: float, size_bytes: float, ranks: int) -> float:
+def law_seconds(
+    collective: Collective, launch_s: float, latency_s: float, rate: float, size_bytes: float, ranks: int
+) -> float:
     """``launch + hops·latency + moved bytes / rate``: the ring law by which a count extends to others."""
     return launch_s + ring_hops(collective, ranks) * latency_s + moved_factor(collective, ranks) * size_bytes / rate
 

@@ -10,7 +10,7 @@ from simcore.catalog.load import Gpu, find_gpu, find_link, known_gpu
 from simcore.costs.compute import ComputeCosts, DeviceRates, given_costs, measured_costs, rated_costs
 from simcore.costs.device import BANDWIDTH_EFFICIENCY, COMPUTE_SPREAD, catalog_rates
 from simcore.costs.network import CatalogNetwork, MeasuredNetwork, Network
-from simcore.costs.spread import Assumption
+from simcore.costs.spread import Assumption, Origin
 from simcore.errors import InputError
 from simcore.files import nearest
 from simcore.profile.load import load_profile
@@ -26,6 +26,8 @@ GPU_OVERLAP = OverlapFit(compute_slowdown=1.04, collective_slowdown=1.0, spread=
 GPU_JITTER = 0.01
 CPU_JITTER = 0.03
 """How much one rank's compute varies from step to step, as a part of it: priors."""
+
+CATALOGUE = "catalogue priors"
 
 UNMEASURED_OVERHEAD = OverheadFit(step_s=0.0, tensor_s=0.0, byte_s=0.0, spread=0.5)
 
@@ -78,13 +80,15 @@ class Costs:
         """Every cost with its origin, spread and source, as a step at ``ranks`` uses them."""
         compute = replace(self.compute.assumption, spread=self.compute_spread)
         if self.anchor != 1.0:
-            compute = replace(compute, origin="fitted", source=f"{compute.source}; scaled x{self.anchor:.3f} to the calibrate points")
+            compute = replace(
+                compute, origin="fitted", source=f"{compute.source}; scaled x{self.anchor:.3f} to the calibrate points"
+            )
         overhead = Assumption("framework overhead", self._overhead_origin, self.overhead.spread, self.source)
         return (compute, overhead, *self.network.assumptions(ranks))
 
     @property
-    def _overhead_origin(self) -> str:
-        return "assumed" if self.source.startswith("catalogue") else "fitted"
+    def _overhead_origin(self) -> Origin:
+        return "assumed" if self.source == CATALOGUE else "fitted"
 
 
 def resolve_costs(scenario: Scenario, profile: Profile | None, where: str = "scenario") -> Costs:
@@ -133,7 +137,7 @@ def _from_catalog(scenario: Scenario, where: str) -> Costs:
         backend=_backend(scenario, "gloo" if on_cpu else "nccl"),
         device=gpu_name,
         memory_gib=None if on_cpu else gpu.memory_gib,
-        source="catalogue priors",
+        source=CATALOGUE,
     )
 
 
@@ -180,11 +184,13 @@ def _profiled_compute(scenario: Scenario, fit: Fit, source: str, where: str) -> 
     if workload.model in measured:
         return measured_costs(measured[workload.model], workload.optimizer, source, batch)
     if not fit.rates:
-        raise InputError(f"{where}: workload.model: the profile measured neither '{workload.model}' nor rates by kind of "
-                         f"layer; calibrate again with --model {workload.model}")  # fmt: skip
+        raise InputError(f"{where}: workload.model: the profile measured neither '{workload.model}' nor rates by kind "
+                         f"of layer; calibrate again with --model {workload.model}")  # fmt: skip
     kinds = tuple((rate.kind, (rate.call_s, rate.flops_per_s, rate.bytes_per_s)) for rate in fit.rates)
     rates = DeviceRates(kinds, fit.backward_ratio, fit.optimizer_bytes_per_s or 5 * GB)
-    assumption = Assumption("compute", "fitted", max(rate.spread for rate in fit.rates), f"{source}: rates by kind of layer")
+    assumption = Assumption(
+        "compute", "fitted", max(rate.spread for rate in fit.rates), f"{source}: rates by kind of layer"
+    )
     return _rated(scenario, rates, assumption, where)
 
 
@@ -218,11 +224,15 @@ def _catalog_network(scenario: Scenario, ranks_per_node: int, where: str) -> Cat
     needs_intra, needs_inter = min(ranks_per_node, most) > 1, most > ranks_per_node
     for needed, key in ((needs_intra, "intra_node"), (needs_inter, "inter_node")):
         if needed and getattr(cluster, key) is None:
-            raise InputError(f"{where}: cluster.{key}: is missing, and {most} GPUs in nodes of {ranks_per_node} need it; "
-                             "name a link of the catalogue (simscale catalog)")  # fmt: skip
+            raise InputError(f"{where}: cluster.{key}: is missing, and {most} GPUs in nodes of {ranks_per_node} need "
+                             "it; name a link of the catalogue (simscale catalog)")  # fmt: skip
     intra_name, inter_name = cluster.intra_node or "none", cluster.inter_node or "none"
-    inter = find_link(inter_name, "inter", cluster.links, f"{where}: cluster.inter_node") if cluster.inter_node else None
-    intra = find_link(intra_name, "intra", cluster.links, f"{where}: cluster.intra_node") if cluster.intra_node else None
+    inter = (
+        find_link(inter_name, "inter", cluster.links, f"{where}: cluster.inter_node") if cluster.inter_node else None
+    )
+    intra = (
+        find_link(intra_name, "intra", cluster.links, f"{where}: cluster.intra_node") if cluster.intra_node else None
+    )
     return CatalogNetwork(ranks_per_node, intra_name, intra, inter_name, inter)
 
 
@@ -233,8 +243,8 @@ def _measured_network(scenario: Scenario, profile: Profile, ranks_per_node: int,
     crosses = most > ranks_per_node
     beyond = None
     if crosses and True not in crossed and scenario.cluster.inter_node is None:
-        raise InputError(f"{where}: {most} ranks cross hosts of {ranks_per_node}, which the profile never measured; name "
-                         "cluster.inter_node, or calibrate under torchrun over the hosts")  # fmt: skip
+        raise InputError(f"{where}: {most} ranks cross hosts of {ranks_per_node}, which the profile never measured; "
+                         "name cluster.inter_node, or calibrate under torchrun over the hosts")  # fmt: skip
     if (crosses and True not in crossed) or (min(most, ranks_per_node) > 1 and False not in crossed):
         beyond = _catalog_network(scenario, ranks_per_node, where)
     return MeasuredNetwork(profile.fit, ranks_per_node, _source(profile), beyond)
@@ -258,4 +268,3 @@ def _interpolate(points: tuple[tuple[int, float], ...], at: int) -> float:
         return (below or above)[-1 if below else 0][1]
     (left, low), (right, high) = below[-1], above[0]
     return low if left == right else low + (high - low) * (math.log(at / left) / math.log(right / left))
-

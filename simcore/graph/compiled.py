@@ -83,7 +83,8 @@ class Timeline:
     def breakdown(self, resource: str) -> dict[str, Array]:
         """Where the step goes as one stream sees it: its busy time by kind, and its idle time; sums to the step.
 
-        Idle time is *exposed communication* where the stream waits for a collective, else *wait*. Seconds, ``[columns]``.
+        Idle time is *exposed communication* where the stream waits for a collective, else *wait*; each in seconds,
+        ``[columns]``.
         """
         columns = self.end.shape[1]
         parts = {kind.value: np.zeros(columns) for kind in Kind if kind is not Kind.COMMUNICATION}
@@ -111,7 +112,8 @@ class Timeline:
         shared = np.minimum(end, self.end[others][None]) - np.maximum(start, self.start[others][None])
         length = self.end[tasks] - self.start[tasks]
         overlap = np.maximum(shared, 0.0).sum(axis=1)
-        return np.divide(overlap, length, out=np.zeros_like(overlap), where=length > 0)
+        share: Array = np.divide(overlap, length, out=np.zeros_like(overlap), where=length > 0)
+        return share
 
 
 def compile_graph(graph: TaskGraph) -> CompiledGraph:
@@ -161,5 +163,5 @@ def fold(graph: CompiledGraph) -> FoldedGraph:
             first.append(number)
         folded_of.append(len(first) - 1)
     tasks = tuple(graph.tasks[number] for number in first)
-    before = tuple(tuple(sorted({folded_of[earlier] for earlier in graph.predecessors[number]})) for number in first)
-    return FoldedGraph(CompiledGraph(tasks, before), np.array(first, dtype=np.intp))
+    joined = tuple(tuple(sorted({folded_of[earlier] for earlier in graph.predecessors[number]})) for number in first)
+    return FoldedGraph(CompiledGraph(tasks, joined), np.array(first, dtype=np.intp))

@@ -81,7 +81,7 @@ class TaskGraph:
 
     def add(self, task: Task, after: Iterable[int] = ()) -> int:
         """Issue ``task`` on its resource after the tasks with the given numbers; returns its own number."""
-        number = self.digraph.number_of_nodes()
+        number = len(self.digraph)
         resource = task.resource
         self.digraph.add_node(number, task=task)
         self.digraph.add_edges_from((earlier, number) for earlier in after)
@@ -93,4 +93,4 @@ class TaskGraph:
     @property
     def tasks(self) -> tuple[Task, ...]:
         """Every task in issue order, which is a topological order: a task waits only for earlier ones."""
-        return tuple(self.digraph.nodes[number]["task"] for number in range(self.digraph.number_of_nodes()))
+        return tuple(self.digraph.nodes[number]["task"] for number in range(len(self.digraph)))

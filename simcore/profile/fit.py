@@ -115,9 +115,13 @@ def _laws(curves: Sequence[CollectiveCurve]) -> tuple[CollectiveLaw, ...]:
         points = [(s, c.ranks, t) for c in alike for s, t in zip(c.size_bytes, c.time_s, strict=True)]
         sizes, ranks, times = (list(column) for column in zip(*points, strict=True))
 
-        def model(parameters: Array, collective: Collective = collective, sizes: list[int] = sizes, ranks: list[int] = ranks) -> Array:
+        def model(
+            parameters: Array, collective: Collective = collective, sizes: list[int] = sizes, ranks: list[int] = ranks
+        ) -> Array:
             launch, latency, rate = parameters
-            return np.array([law_seconds(collective, launch, latency, rate, s, n) for s, n in zip(sizes, ranks, strict=True)])
+            return np.array(
+                [law_seconds(collective, launch, latency, rate, s, n) for s, n in zip(sizes, ranks, strict=True)]
+            )
 
         start = np.array([0.5 * min(times), 0.1 * min(times), max(s / t for s, t in zip(sizes, times, strict=True))])
         fitted, spread = _fit_log(model, start, np.array(times))
@@ -130,8 +134,10 @@ def _laws(curves: Sequence[CollectiveCurve]) -> tuple[CollectiveLaw, ...]:
     return tuple(laws)
 
 
-def _fit_log(model: Callable[[Array], Array], start: Array, seen: Array, weights: Array | None = None) -> tuple[list[float], float]:
-    """Positive parameters that bring ``log model`` to ``log seen``, with a weak prior at ``start``; and the rms residual."""
+def _fit_log(
+    model: Callable[[Array], Array], start: Array, seen: Array, weights: Array | None = None
+) -> tuple[list[float], float]:
+    """Positive parameters that bring ``log model`` to ``log seen``, with a weak prior at ``start``; rms residual."""
     scale = np.ones_like(seen) if weights is None else np.sqrt(weights / weights.mean())
 
     def residuals(logs: Array) -> Array:
@@ -154,14 +160,14 @@ def _rates(samples: Sequence[ModelSample]) -> tuple[KindRate, ...]:
                     layers[layer.kind].append((layer.forward_flops * sample.batch, moved, layer.forward_s))
     rates = []
     for kind, seen in layers.items():
-        flops, moved, times = (np.array(column) for column in zip(*seen, strict=True))
+        flops, traffic, times = np.array(seen).T
 
-        def model(parameters: Array, flops: Array = flops, moved: Array = moved) -> Array:
+        def model(parameters: Array, flops: Array = flops, traffic: Array = traffic) -> Array:
             call, rate, bandwidth = parameters
-            seconds: Array = call + flops / rate + moved / bandwidth
+            seconds: Array = call + flops / rate + traffic / bandwidth
             return seconds
 
-        start = np.array([5e-6, max(1e9, float(np.max(flops / times))), max(1e9, float(np.max(moved / times)))])
+        start = np.array([5e-6, max(1e9, float(np.max(flops / times))), max(1e9, float(np.max(traffic / times)))])
         (call, rate, bandwidth), spread = _fit_log(model, start, times, weights=times)
         rates.append(KindRate(kind=kind, call_s=call, flops_per_s=rate, bytes_per_s=bandwidth, spread=max(0.1, spread)))
     return tuple(rates)
@@ -178,7 +184,9 @@ def _backward_ratio(samples: Sequence[ModelSample]) -> float:
 
 def _optimizer_rate(samples: Sequence[ModelSample]) -> float | None:
     rates = [
-        sum(gradient.elements for gradient in sample.gradients) * OPTIMIZER_BYTES[sample.optimizer_name] / _median(sample.optimizer)
+        sum(gradient.elements for gradient in sample.gradients)
+        * OPTIMIZER_BYTES[sample.optimizer_name]
+        / _median(sample.optimizer)
         for sample in _alone(samples)
     ]
     return statistics.median(rates) if rates else None
@@ -208,7 +216,9 @@ def _model(name: str, seen: list[ModelSample]) -> ModelFit:
     for index, piece in enumerate(names):
         line = _line(piece, batches, [stretch[index] for stretch in stretches])
         tensors = (place[piece],) if piece in place else ()
-        backward.append(BackwardPiece(name=piece, fixed_s=line.fixed_s, per_sample_s=line.per_sample_s, tensors=tensors))
+        backward.append(
+            BackwardPiece(name=piece, fixed_s=line.fixed_s, per_sample_s=line.per_sample_s, tensors=tensors)
+        )
     spreads = [_spread_of_median(timing) for sample in seen for timing in (sample.forward, sample.backward)]
     return ModelFit(
         model=name,
@@ -253,7 +263,11 @@ def _contention(samples: Sequence[ModelSample]) -> tuple[Contention, ...]:
             together_s = _median(sample.forward) + _median(sample.backward)
             ratios[sample.busy_ranks].append(together_s / (_median(single.forward) + _median(single.backward)))
     return tuple(
-        Contention(busy_ranks=busy, slowdown=statistics.median(seen), spread=max(LEAST_SPREAD, statistics.pstdev(map(math.log, seen))))
+        Contention(
+            busy_ranks=busy,
+            slowdown=statistics.median(seen),
+            spread=max(LEAST_SPREAD, statistics.pstdev(map(math.log, seen))),
+        )
         for busy, seen in sorted(ratios.items())
     )
 

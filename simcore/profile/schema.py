@@ -149,7 +149,7 @@ class OverlapSample(Table):
 
 
 class OverheadSample(Table):
-    """A training step over parameters of ``parameter_bytes`` in ``tensors`` tensors, bare and inside DDP of one rank."""
+    """A training step over ``parameter_bytes`` in ``tensors`` parameters, bare and inside DDP of one rank."""
 
     parameter_bytes: Count
     tensors: Count

@@ -58,7 +58,7 @@ class WorkloadTable(Table):
         if self.layers is not None and (self.model is not None or self.profile is not None):
             raise ValueError("gives layers beside model or profile; a workload has one source: keep one of them")
         if self.layers is None and self.model is None and self.profile is None:
-            raise ValueError("names no model; give model = \"...\", profile = \"...\" or [[workload.layers]]")
+            raise ValueError('names no model; give model = "...", profile = "..." or [[workload.layers]]')
         if (self.batch_per_gpu is None) == (self.global_batch is None):
             found = "neither batch_per_gpu nor" if self.batch_per_gpu is None else "both batch_per_gpu and"
             raise ValueError(f"gives {found} global_batch; give batch_per_gpu (weak scaling) or global_batch (strong)")

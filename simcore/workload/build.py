@@ -7,23 +7,21 @@ from simcore.workload.layer import Layer, LayerKind, Parameter
 
 def linear(name: str, inputs: int, outputs: int, tokens: int = 1, bias: bool = True) -> Layer:
     """``nn.Linear`` over ``tokens`` vectors a sample: 2·inputs·outputs FLOPs each."""
-    parameters = (Parameter(f"{name}.weight", inputs * outputs),)
-    parameters += (Parameter(f"{name}.bias", outputs),) if bias else ()
+    parameters = _weight_and_bias(name, inputs * outputs, outputs if bias else 0)
     return Layer(name, "linear", 2.0 * tokens * inputs * outputs, tokens * inputs, tokens * outputs, parameters)
 
 
 def conv(name: str, inputs: int, outputs: int, kernel: int, in_side: int, out_side: int, bias: bool = False) -> Layer:
     """A square ``nn.Conv2d``: 2·kernel²·inputs·outputs FLOPs for each place of the output."""
     weights = kernel * kernel * inputs * outputs
-    parameters = (Parameter(f"{name}.weight", weights),)
-    parameters += (Parameter(f"{name}.bias", outputs),) if bias else ()
+    parameters = _weight_and_bias(name, weights, outputs if bias else 0)
     places = out_side * out_side
     return Layer(name, "conv", 2.0 * weights * places, inputs * in_side * in_side, outputs * places, parameters)
 
 
 def norm(name: str, channels: int, elements: int) -> Layer:
     """A normalisation with a weight and a bias per channel, over ``elements`` of a sample."""
-    return Layer(name, "norm", 0.0, elements, elements, (Parameter(f"{name}.weight", channels), Parameter(f"{name}.bias", channels)))
+    return Layer(name, "norm", 0.0, elements, elements, _weight_and_bias(name, channels, channels))
 
 
 def elementwise(name: str, inputs: int, outputs: int | None = None) -> Layer:
@@ -40,3 +38,8 @@ def embedding(name: str, entries: int, hidden: int, tokens: int) -> Layer:
     """A table of ``entries`` vectors, ``tokens`` of which a sample looks up."""
     kind: LayerKind = "embedding"
     return Layer(name, kind, 0.0, tokens, tokens * hidden, (Parameter(f"{name}.weight", entries * hidden),))
+
+
+def _weight_and_bias(name: str, weights: int, biases: int) -> tuple[Parameter, ...]:
+    weight = Parameter(f"{name}.weight", weights)
+    return (weight, Parameter(f"{name}.bias", biases)) if biases else (weight,)

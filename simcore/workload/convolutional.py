@@ -16,7 +16,9 @@ def plain_cnn(name: str, stages: tuple[Stage, ...], side: int, classes: int) -> 
     for stage, (channels, depth) in enumerate(stages):
         for position in range(depth):
             out_side = side // 2 if stage and not position else side
-            layers += _conv_norm(f"features.{index}.conv", f"features.{index}.norm", inputs, channels, 3, side, out_side)
+            layers += _conv_norm(
+                f"features.{index}.conv", f"features.{index}.norm", inputs, channels, 3, side, out_side
+            )
             layers.append(elementwise(f"features.{index}.relu", channels * out_side * out_side))
             inputs, side, index = channels, out_side, index + 1
     layers.append(elementwise("pool", inputs * side * side, inputs))
@@ -63,7 +65,11 @@ def resnet(name: str, depths: tuple[int, int, int, int], bottleneck: bool, class
 def _block(block: str, inputs: int, width: int, expansion: int, side: int, out_side: int) -> list[Layer]:
     outputs = width * expansion
     if expansion > 1:
-        shapes = [(inputs, width, 1, side, side), (width, width, 3, side, out_side), (width, outputs, 1, out_side, out_side)]
+        shapes = [
+            (inputs, width, 1, side, side),
+            (width, width, 3, side, out_side),
+            (width, outputs, 1, out_side, out_side),
+        ]
     else:
         shapes = [(inputs, width, 3, side, out_side), (width, width, 3, out_side, out_side)]
     layers: list[Layer] = []
@@ -77,5 +83,10 @@ def _block(block: str, inputs: int, width: int, expansion: int, side: int, out_s
     return [*layers, elementwise(f"{block}.add+relu", 2 * places, places)]
 
 
-def _conv_norm(conv_name: str, norm_name: str, inputs: int, outputs: int, kernel: int, side: int, out_side: int) -> list[Layer]:
-    return [conv(conv_name, inputs, outputs, kernel, side, out_side), norm(norm_name, outputs, outputs * out_side * out_side)]
+def _conv_norm(
+    conv_name: str, norm_name: str, inputs: int, outputs: int, kernel: int, side: int, out_side: int
+) -> list[Layer]:
+    return [
+        conv(conv_name, inputs, outputs, kernel, side, out_side),
+        norm(norm_name, outputs, outputs * out_side * out_side),
+    ]

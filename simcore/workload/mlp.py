@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from simcore.workload.build import elementwise, linear
 from simcore.workload.layer import Layer, Model
 
@@ -9,7 +11,7 @@ from simcore.workload.layer import Layer, Model
 def mlp(name: str, widths: tuple[int, ...]) -> Model:
     """An MLP from ``widths[0]`` inputs to ``widths[-1]`` outputs."""
     layers: list[Layer] = []
-    for index, (inputs, outputs) in enumerate(zip(widths, widths[1:], strict=False)):
+    for index, (inputs, outputs) in enumerate(pairwise(widths)):
         layers.append(linear(f"layers.{index}", inputs, outputs))
         if index < len(widths) - 2:
             layers.append(elementwise(f"relu.{index}", outputs))

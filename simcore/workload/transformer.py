@@ -75,4 +75,6 @@ def _bert_block(block: str, hidden: int, tokens: int) -> list[Layer]:
 def _tied_output(hidden: int, vocabulary: int, tokens: int, bias: str | None = None) -> Layer:
     """The projection onto the vocabulary with the embedding's own weight: FLOPs, but at most a bias to learn."""
     parameters = (Parameter(bias, vocabulary),) if bias else ()
-    return Layer("output", "linear", 2.0 * tokens * hidden * vocabulary, tokens * hidden, tokens * vocabulary, parameters)
+    return Layer(
+        "output", "linear", 2.0 * tokens * hidden * vocabulary, tokens * hidden, tokens * vocabulary, parameters
+    )

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 BURST_BYTES = 128 * 1024  # two GSO packets: smaller bursts make the kernel split every packet
 QUEUE_S = 0.1  # how much traffic a shaped link may queue before it drops, as seconds of its rate
@@ -19,7 +20,7 @@ QUEUE_S = 0.1  # how much traffic a shaped link may queue before it drops, as se
 
 def why_unavailable() -> str | None:
     """The reason why no lab can be built on this machine, or None where one can."""
-    if os.name != "posix" or not os.path.exists("/proc/self/ns/net"):
+    if os.name != "posix" or not Path("/proc/self/ns/net").exists():
         return "the lab needs Linux network namespaces"
     if os.geteuid() != 0:
         return "the lab needs root, to make network namespaces"
@@ -78,8 +79,8 @@ def _connect(host: Host, switch: str, port: str, gbit_per_s: float) -> None:
 def _shape(namespace: str, device: str, gbit_per_s: float) -> None:
     rate = f"{round(gbit_per_s * 1e6)}kbit"
     limit = str(round(gbit_per_s * 1e9 / 8 * QUEUE_S) + BURST_BYTES)
-    _run(["tc", "-n", namespace, "qdisc", "add", "dev", device, "root"]
-         + ["tbf", "rate", rate, "burst", str(BURST_BYTES), "limit", limit])  # fmt: skip
+    bucket = ["tbf", "rate", rate, "burst", str(BURST_BYTES), "limit", limit]
+    _run(["tc", "-n", namespace, "qdisc", "add", "dev", device, "root", *bucket])
 
 
 def _remove(hosts: Sequence[Host], switch: str) -> None:

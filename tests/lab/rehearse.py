@@ -72,16 +72,23 @@ def _outcome(hosts: int, gbit_per_s: float, job: Job, scenario: Path, profile: P
                    seen["repeatability"])  # fmt: skip
 
 
+COLUMNS = "{:>5} {:>6}  {:<40} {:>9} {:>11} {:>9} {:>7} {:>5} {:>8}"
+HEADER = COLUMNS.format("hosts", "Gbit/s", "job", "predicted", "80 % band", "measured", "error", "held", "repeats")
+
+
 def table_row(outcome: Outcome) -> str:
-    """One setting as a line of the table."""
-    band = f"{outcome.p10 * 1e3:.0f}-{outcome.p90 * 1e3:.0f}"
-    return (
-        f"{outcome.hosts:>5} {outcome.gbit_per_s:>6g}  {outcome.job:<40} {outcome.predicted * 1e3:>9.1f} {band:>11} "
-        f"{outcome.measured * 1e3:>9.1f} {outcome.error:>+7.1%} {'yes' if outcome.held else 'no':>5} {outcome.repeatability:>8.1%}"
+    """One setting as a line of the table, times in ms."""
+    return COLUMNS.format(
+        outcome.hosts,
+        f"{outcome.gbit_per_s:g}",
+        outcome.job,
+        f"{outcome.predicted * 1e3:.1f}",
+        f"{outcome.p10 * 1e3:.0f}-{outcome.p90 * 1e3:.0f}",
+        f"{outcome.measured * 1e3:.1f}",
+        f"{outcome.error:+.1%}",
+        "yes" if outcome.held else "no",
+        f"{outcome.repeatability:.1%}",
     )
-
-
-HEADER = f"{'hosts':>5} {'Gbit/s':>6}  {'job':<40} {'predicted':>9} {'80 % band':>11} {'measured':>9} {'error':>7} {'held':>5} {'repeats':>8}"
 
 
 def main() -> int:

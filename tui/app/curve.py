@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 
 from textual_plot import HiResMode, PlotWidget
@@ -23,13 +24,13 @@ class Metric(StrEnum):
 class _Counts(AxisFormatter):
     """Powers of two along a log2 axis."""
 
-    def get_ticks_between(self, min_: float, max_: float, max_ticks: int = 8) -> list[float]:
+    def get_ticks(self, min_: float, max_: float, max_ticks: int = 8) -> list[float]:
         """Whole powers inside the limits, thinned to ``max_ticks``."""
         powers = list(range(math.ceil(min_ - 1e-9), math.floor(max_ + 1e-9) + 1))
         thinned = powers[:: max(1, math.ceil(len(powers) / max_ticks))]
         return [float(power) for power in thinned]
 
-    def get_labels_for_ticks(self, ticks: list[float]) -> list[str]:  # type: ignore[override]
+    def get_labels_for_ticks(self, ticks: Sequence[float]) -> list[str]:
         """The counts themselves."""
         return [str(round(2**tick)) for tick in ticks]
 
@@ -40,7 +41,7 @@ class _Values(AxisFormatter):
     def __init__(self, metric: Metric, log: bool) -> None:
         self._metric, self._log = metric, log
 
-    def get_ticks_between(self, min_: float, max_: float, max_ticks: int = 6) -> list[float]:
+    def get_ticks(self, min_: float, max_: float, max_ticks: int = 6) -> list[float]:
         """Evenly spaced round values inside the limits."""
         span = max(max_ - min_, 1e-12)
         step = 10 ** math.floor(math.log10(span / max_ticks))
@@ -48,7 +49,7 @@ class _Values(AxisFormatter):
         first = math.ceil(min_ / step)
         return [index * step for index in range(first, math.floor(max_ / step) + 1)]
 
-    def get_labels_for_ticks(self, ticks: list[float]) -> list[str]:  # type: ignore[override]
+    def get_labels_for_ticks(self, ticks: Sequence[float]) -> list[str]:
         """The values with their unit."""
         return [_label(self._metric, 10**tick if self._log else tick) for tick in ticks]
 
@@ -64,15 +65,26 @@ class CurvePlot(PlotWidget):
         ideal = _ideal(prediction, metric)
         place = (lambda value: math.log10(max(value, 1e-12))) if log else (lambda value: value)
         self.clear()
-        self.plot(x, [place(value) for value in ideal], line_style="grey50", hires_mode=HiResMode.BRAILLE, label="ideal")
+        self.plot(
+            x, [place(value) for value in ideal], line_style="grey50", hires_mode=HiResMode.BRAILLE, label="ideal"
+        )
         for edge in ("p10", "p90"):
             ends = [place(getattr(band, edge)) for band in bands]
-            self.plot(x, ends, line_style="cyan", hires_mode=HiResMode.BRAILLE, label="80 % band" if edge == "p90" else None)
-        self.plot(x, [place(band.p50) for band in bands], line_style="bold blue", hires_mode=HiResMode.BRAILLE, label="predicted")
-        seen = [(math.log2(point.gpus), place(value)) for point in points
-                if (value := measured_of(prediction, point, metric)) is not None]  # fmt: skip
-        if seen:
-            self.scatter(*zip(*seen, strict=True), marker="●", marker_style="bold red", label="measured")
+            self.plot(
+                x, ends, line_style="cyan", hires_mode=HiResMode.BRAILLE, label="80 % band" if edge == "p90" else None
+            )
+        self.plot(
+            x,
+            [place(band.p50) for band in bands],
+            line_style="bold blue",
+            hires_mode=HiResMode.BRAILLE,
+            label="predicted",
+        )
+        seen = [(point.gpus, measured_of(prediction, point, metric)) for point in points]
+        known = [(math.log2(gpus), place(value)) for gpus, value in seen if value is not None]
+        if known:
+            xs, ys = zip(*known, strict=True)
+            self.scatter(xs, ys, marker="●", marker_style="bold red", label="measured")
         if prediction.knee.gpus is not None:
             self.add_v_line(math.log2(prediction.knee.gpus), line_style="yellow", label="knee")
         shown = [place(value) for band in bands for value in (band.p10, band.p90)] + [place(value) for value in ideal]

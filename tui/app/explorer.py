@@ -20,7 +20,14 @@ from tui.app.curve import CurvePlot, Metric
 from tui.app.edit import WhatIf, apply, what_if_of
 from tui.report import accuracy_line
 
-FIELDS = {"gpus": "GPUs, up to", "batch": "batch", "bucket_mb": "bucket cap, MB", "gpu": "GPU", "intra": "in the node", "inter": "between nodes"}
+FIELDS = {
+    "gpus": "GPUs, up to",
+    "batch": "batch",
+    "bucket_mb": "bucket cap, MB",
+    "gpu": "GPU",
+    "intra": "in the node",
+    "inter": "between nodes",
+}
 UNKNOWN = ""
 
 
@@ -42,7 +49,7 @@ class Explorer(App[None]):
         self.scenario, self.profile, self.measured = scenario, profile, measured
         self.what_if = what_if_of(scenario)
         self.metric = Metric.THROUGHPUT
-        self.log = max(scenario.sweep.gpus) > 64
+        self.log_scale = max(scenario.sweep.gpus) > 64
         self.prediction: Prediction | None = None
         self._history: list[WhatIf] = []
 
@@ -105,7 +112,10 @@ class Explorer(App[None]):
         what_if = self.what_if
         try:
             edited = apply(self.scenario, what_if)
-            moved = edited.model_copy(update={"sweep": self.scenario.sweep, "measured": self.scenario.measured}) != self.scenario
+            moved = (
+                edited.model_copy(update={"sweep": self.scenario.sweep, "measured": self.scenario.measured})
+                != self.scenario
+            )
             known = () if moved else tuple(point for point in self.measured if point.gpus <= max(edited.sweep.gpus))
             prediction = predict(edited, self.profile, known, "what if", self.scenario if moved else None)
         except SimscaleError as error:
@@ -117,7 +127,7 @@ class Explorer(App[None]):
     def _show(self, prediction: Prediction) -> None:
         self.prediction = prediction
         self.query_one("#fault", Static).update("")
-        self.query_one(CurvePlot).show(prediction, self.metric, self.log)
+        self.query_one(CurvePlot).show(prediction, self.metric, self.log_scale)
         self.query_one("#points", Static).update(_readout(prediction))
         self.query_one("#summary", Static).update(_summary(prediction, self.what_if.changed(what_if_of(self.scenario))))
 
@@ -132,12 +142,12 @@ class Explorer(App[None]):
 
     def action_toggle_log(self) -> None:
         """Logarithmic or linear values."""
-        self.log = not self.log
+        self.log_scale = not self.log_scale
         self._redraw()
 
     def _redraw(self) -> None:
         if self.prediction is not None:
-            self.query_one(CurvePlot).show(self.prediction, self.metric, self.log)
+            self.query_one(CurvePlot).show(self.prediction, self.metric, self.log_scale)
 
     def action_undo(self) -> None:
         """Take the last change back."""
@@ -167,8 +177,9 @@ def _readout(prediction: Prediction) -> str:
 def _line(point: Point) -> str:
     band = point.step_time_s
     error = "" if point.error is None else "fitted" if point.calibrated else f"{point.error:+.1%}"
+    spread = f"{format_seconds(band.p10)} - {format_seconds(band.p90)}"
     return (
-        f"{point.gpus:>6} {format_seconds(band.p50):>9} {format_seconds(band.p10) + ' - ' + format_seconds(band.p90):>21} "
+        f"{point.gpus:>6} {format_seconds(band.p50):>9} {spread:>21} "
         f"{format_count(point.throughput.p50):>10} {point.efficiency:>5.0%} {error:>7}"
     )
 
@@ -178,7 +189,9 @@ def _summary(prediction: Prediction, changed: int) -> str:
     last = prediction.points[-1]
     parts = last.breakdown_s
     lines = [f"[b]At {last.gpus} GPUs[/b]"]
-    lines += [f"{name.replace('_', ' '):<21}{format_seconds(seconds):>8}" for name, seconds in parts.items() if seconds > 1e-6]
+    lines += [
+        f"{name.replace('_', ' '):<21}{format_seconds(seconds):>8}" for name, seconds in parts.items() if seconds > 1e-6
+    ]
     lines += [f"memory {last.memory_gib:.1f} GiB{'' if last.fits is not False else ' does not fit'}"]
     lines += [f"limited by {last.bottleneck}", f"knee {prediction.knee.gpus or 'beyond'}", f"changed: {changed}"]
     lines += [accuracy_line(prediction.accuracy, sum(point.calibrated for point in prediction.points))]

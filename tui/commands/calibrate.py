@@ -19,10 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--cpu-ranks", type=positive, metavar="N", help="CPU ranks over gloo instead of GPUs")
     parser.add_argument("-o", "--output", type=Path, default=Path("profile.json"), help="default: profile.json")
     parser.add_argument("--quick", action="store_true", help="about a minute instead of about five")
-    parser.add_argument("--model", metavar="PKG.MODULE:FACTORY", help="also take this model apart (yours, or a catalogue name)")
+    parser.add_argument(
+        "--model", metavar="PKG.MODULE:FACTORY", help="also take this model apart (yours, or a catalogue name)"
+    )
     parser.add_argument("--batches", type=counts, default=(4, 16), metavar="4,16", help="batch sizes for --model")
     parser.add_argument("--resume", action="store_true", help="go on from what an interrupted run has kept")
-    parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S", help="patience with a rank (default: 60 s)")
+    parser.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="S", help="patience with a rank (default: 60 s)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -25,18 +25,32 @@ def run(arguments: argparse.Namespace) -> int:
         }
         print(json.dumps(tables, indent=1))
         return 0
+    _print_gpus()
+    _print_links()
+    _print_models()
+    return 0
+
+
+def _print_gpus() -> None:
     print("GPUs")
     for name, gpu in gpus().items():
         peaks = ", ".join(f"{precision} {peak:g}" for precision, peak in gpu.tflops.items())
         print(f"  {name:<18} {gpu.memory_gib:>5.0f} GiB  {gpu.memory_bandwidth_gb_per_s:>6.0f} GB/s  TFLOP/s: {peaks}")
         print(f"    {gpu.source}")
+
+
+def _print_links() -> None:
     print("\nLinks (GB/s one way: per GPU inside a node, per node between nodes)")
     for name, link in links().items():
-        print(f"  {name:<20} {link.scope}  {link.bandwidth_gb_per_s:>6.2f} GB/s x {link.efficiency:.0%}  {link.latency_us:g} us a hop")
+        rate = f"{link.bandwidth_gb_per_s:>7.2f} GB/s x {link.efficiency:.0%}"
+        print(f"  {name:<20} {link.scope}  {rate}  {link.latency_us:g} us a hop")
         print(f"    {link.source}")
+
+
+def _print_models() -> None:
     print("\nModels")
     for name in MODELS:
         model = build_model(name)
-        flops = sum(layer.forward_flops for layer in model.layers)
-        print(f"  {name:<18} {format_count(model.parameter_elements):>7} parameters  {format_count(flops)} FLOPs forward per {model.sample_unit}")
-    return 0
+        flops = format_count(sum(layer.forward_flops for layer in model.layers))
+        parameters = format_count(model.parameter_elements)
+        print(f"  {name:<18} {parameters:>7} parameters  {flops} FLOPs forward per {model.sample_unit}")

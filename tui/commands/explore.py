@@ -14,7 +14,12 @@ from simcore.scenario.schema import Scenario
 DEFAULT = {
     "title": "ResNet-50, DDP, one DGX A100",
     "workload": {"model": "resnet50", "batch_per_gpu": 256, "precision": "amp-fp16"},
-    "cluster": {"gpu": "A100-SXM4-40GB", "gpus_per_node": 8, "intra_node": "nvswitch-a100", "inter_node": "ib-hdr-8x200"},
+    "cluster": {
+        "gpu": "A100-SXM4-40GB",
+        "gpus_per_node": 8,
+        "intra_node": "nvswitch-a100",
+        "inter_node": "ib-hdr-8x200",
+    },
     "sweep": {"gpus": [1, 2, 4, 8, 16, 32, 64]},
 }
 """What is shown where no scenario is named."""

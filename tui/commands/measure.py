@@ -23,16 +23,26 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("scenario", type=Path)
-    parser.add_argument("--paced", action="store_true", help="each layer waits for its costed time instead of computing")
-    parser.add_argument("--gpus", type=counts, metavar="1,2", help="counts to train at (default: those of the sweep that fit)")
+    parser.add_argument(
+        "--paced", action="store_true", help="each layer waits for its costed time instead of computing"
+    )
+    parser.add_argument(
+        "--gpus", type=counts, metavar="1,2", help="counts to train at (default: those of the sweep that fit)"
+    )
     parser.add_argument("--devices", type=devices, metavar="0,1", help="GPUs to use, by number (default: all)")
     parser.add_argument("--cpu-ranks", type=positive, metavar="N", help="CPU ranks over gloo instead of GPUs")
     parser.add_argument("--profile", type=Path, help="costs for --paced (default: the catalogue's)")
     parser.add_argument("-o", "--output", type=Path, help="write the measured file here")
     parser.add_argument("--json", action="store_true", help="print the measured file")
-    parser.add_argument("--blocks", type=positive, default=3, help="blocks of steps per count, taken in turn (default: 3)")
-    parser.add_argument("--block-seconds", type=seconds, default=3.0, metavar="S", help="length of a block (default: 3)")
-    parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S", help="patience with a rank (default: 60 s)")
+    parser.add_argument(
+        "--blocks", type=positive, default=3, help="blocks of steps per count, taken in turn (default: 3)"
+    )
+    parser.add_argument(
+        "--block-seconds", type=seconds, default=3.0, metavar="S", help="length of a block (default: 3)"
+    )
+    parser.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="S", help="patience with a rank (default: 60 s)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -64,8 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_runs(scenario: Scenario, paced: bool, where: str) -> None:
     if scenario.workload.layers is not None and not paced:
-        raise InputError(f"{where}: workload.layers: spelled-out layers have times but nothing to compute; add --paced, "
-                         "or name a model")  # fmt: skip
+        raise InputError(f"{where}: workload.layers: spelled-out layers have times but nothing to compute; "
+                         "add --paced, or name a model")  # fmt: skip
     if scenario.workload.model is None and not paced:
         raise InputError(f"{where}: workload.model: is missing; measure needs a model to train (or --paced)")
 
@@ -79,7 +89,9 @@ def _cpu_ranks(scenario: Scenario, asked: tuple[int, ...] | None) -> int:
 def _counts(asked: tuple[int, ...], available: int, where: str, strict: bool = True) -> list[int]:
     fitting = [count for count in asked if count <= available]
     if not fitting or (strict and len(fitting) < len(asked)):
-        raise InputError(f"{where}: counts {', '.join(map(str, asked))} do not fit on {available} rank(s); choose with --gpus")
+        raise InputError(
+            f"{where}: counts {', '.join(map(str, asked))} do not fit on {available} rank(s); choose with --gpus"
+        )
     return fitting
 
 
@@ -92,7 +104,9 @@ def _task(scenario: Scenario, chosen: list[int], arguments: argparse.Namespace, 
     return {
         "scenario": scenario,
         "counts": chosen,
-        "paced": {count: _paced_work(scenario, count, arguments.profile, where) for count in chosen} if arguments.paced else None,
+        "paced": {count: _paced_work(scenario, count, arguments.profile, where) for count in chosen}
+        if arguments.paced
+        else None,
         "extent": Extent(arguments.blocks, arguments.block_seconds),
     }
 

@@ -22,9 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", type=Path)
     parser.add_argument("--profile", type=Path, help="costs measured by simscale calibrate (default: the catalogue's)")
     parser.add_argument("--measured", type=Path, help="points measured by simscale measure, to compare with")
-    parser.add_argument("--anchor", type=counts, default=(), metavar="1", help="counts of --measured that calibrate compute "
-                        "instead of being scored")  # fmt: skip
-    parser.add_argument("--gpus", type=counts, metavar="1,2,4", help="counts to predict (default: the scenario's sweep)")
+    anchor_help = "counts of --measured that calibrate compute instead of being scored"
+    parser.add_argument("--anchor", type=counts, default=(), metavar="1", help=anchor_help)
+    parser.add_argument(
+        "--gpus", type=counts, metavar="1,2,4", help="counts to predict (default: the scenario's sweep)"
+    )
     parser.add_argument("--explain", action="store_true", help="also print what every cost rests on")
     parser.add_argument("--json", action="store_true", help="print the prediction as JSON")
 
