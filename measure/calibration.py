@@ -26,7 +26,8 @@ from measure.sampling import Effort
 from measure.world import Team, World
 from simcore.errors import InputError
 from simcore.files import Table, parse, read_json, write_whole
-from simcore.profile.schema import FIT_VERSION, Collective, Fit, Machine, Profile, Samples
+from simcore.profile.fitted import FIT_VERSION, Collective, Fit
+from simcore.profile.schema import Machine, Profile, Samples
 from simcore.units import KIB, MIB
 
 REFERENCE_MODELS = {"mlp": (32, 128), "cnn": (16, 64), "gpt-mini": (2, 8)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,13 @@ from simcore.graph.compiled import Timeline
 from simcore.graph.tasks import Kind, Transfer
 from simcore.knee import Knee, find_knee
 from simcore.memory import memory_bytes
-from simcore.profile.schema import Profile
 from simcore.scenario.schema import Scenario
 from simcore.strategies.ddp import COMPUTE
 from simcore.units import GIB, MS
 from simcore.workload.models import MODELS, build_model
+
+if TYPE_CHECKING:
+    from simcore.profile.schema import Profile
 
 Array = NDArray[np.float64]
 

@@ -22,6 +22,7 @@ SHARED_WITH_MEASURE = {
     "simcore.errors",
     "simcore.files",
     "simcore.units",
+    "simcore.profile.fitted",
     "simcore.profile.schema",
     "simcore.profile.measured",
     "simcore.scenario.schema",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from typing import TYPE_CHECKING
 
 from simcore.accuracy import Accuracy
 from simcore.predict import Point, Prediction
-from simcore.profile.measured import MeasuredFile
 from simcore.units import format_count, format_seconds
 from tui.chart import curve_chart
+
+if TYPE_CHECKING:
+    from simcore.profile.measured import MeasuredFile
 
 CHART_WIDTH = 78
 CHART_HEIGHT = 18

@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 from measure.sampling import Effort, Take, interleave
 from measure.world import Team, World
-from simcore.profile.schema import Collective, CollectiveSample, Timing
+from simcore.profile.fitted import Collective
+from simcore.profile.schema import CollectiveSample, Timing
 from simcore.units import KIB, MIB
 
 QUICK_SIZES = (KIB, 16 * KIB, 128 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.costs.spread import Assumption
-from simcore.profile.schema import LinearTime, ModelFit
+from simcore.profile.fitted import LinearTime, ModelFit
 from simcore.scenario.schema import Optimizer, WorkloadTable
 from simcore.units import KIB, MS
 from simcore.workload.models import build_model

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from simcore.costs.spread import Assumption
-from simcore.profile.schema import Collective, CollectiveCurve, CollectiveLaw, Fit
+from simcore.profile.fitted import Collective, CollectiveCurve, CollectiveLaw, Fit
 from simcore.scenario.schema import LinkTable
 from simcore.units import GB, US
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 from simcore.catalog.load import Gpu, find_gpu, find_link, known_gpu
 from simcore.costs.compute import ComputeCosts, DeviceRates, given_costs, measured_costs, rated_costs
@@ -13,11 +14,13 @@ from simcore.costs.network import CatalogNetwork, MeasuredNetwork, Network
 from simcore.costs.spread import Assumption, Origin
 from simcore.errors import InputError
 from simcore.files import nearest
-from simcore.profile.load import load_profile
-from simcore.profile.schema import Fit, ModelFit, OverheadFit, OverlapFit, Profile
+from simcore.profile.fitted import Fit, ModelFit, OverheadFit, OverlapFit
 from simcore.scenario.schema import Scenario
 from simcore.units import BYTES_PER_ELEMENT, GB, US
 from simcore.workload.models import MODELS
+
+if TYPE_CHECKING:
+    from simcore.profile.schema import Profile
 
 NO_OVERLAP = OverlapFit(compute_slowdown=1.0, collective_slowdown=1.0, spread=0.0)
 GPU_OVERLAP = OverlapFit(compute_slowdown=1.04, collective_slowdown=1.0, spread=0.02)
@@ -111,7 +114,11 @@ def resolve_compute(scenario: Scenario, profile: Profile | None, where: str = "s
 
 
 def _named_profile(scenario: Scenario) -> Profile | None:
-    return load_profile(scenario.workload.profile) if scenario.workload.profile is not None else None
+    if scenario.workload.profile is None:
+        return None
+    from simcore.profile.load import load_profile
+
+    return load_profile(scenario.workload.profile)
 
 
 def _source(profile: Profile) -> str:

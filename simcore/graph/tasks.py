@@ -13,7 +13,7 @@ from typing import Literal
 
 import networkx as nx
 
-from simcore.profile.schema import Collective
+from simcore.profile.fitted import Collective
 
 
 class Kind(StrEnum):

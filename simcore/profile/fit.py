@@ -16,26 +16,21 @@ from scipy.optimize import least_squares, nnls
 
 from simcore.costs.compute import OPTIMIZER_BYTES
 from simcore.costs.network import law_seconds
-from simcore.profile.schema import (
+from simcore.profile.fitted import (
     FIT_VERSION,
     BackwardPiece,
     Collective,
     CollectiveCurve,
     CollectiveLaw,
-    CollectiveSample,
     Contention,
     Fit,
     KindRate,
     LinearTime,
     ModelFit,
-    ModelSample,
     OverheadFit,
-    OverheadSample,
     OverlapFit,
-    OverlapSample,
-    Samples,
-    Timing,
 )
+from simcore.profile.schema import CollectiveSample, ModelSample, OverheadSample, OverlapSample, Samples, Timing
 
 Array = NDArray[np.float64]
 

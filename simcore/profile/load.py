@@ -6,7 +6,8 @@ from pathlib import Path
 
 from simcore.errors import InputError
 from simcore.files import parse, read_json, write_whole
-from simcore.profile.schema import FIT_VERSION, PROFILE_VERSION, Profile
+from simcore.profile.fitted import FIT_VERSION
+from simcore.profile.schema import PROFILE_VERSION, Profile
 
 
 def load_profile(path: Path | str) -> Profile:

@@ -7,14 +7,16 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simcore.errors import InputError
 from simcore.predict import Measured, Point, Prediction, predict
-from simcore.profile.load import load_profile
-from simcore.profile.measured import MeasuredFile, load_measured
 from simcore.scenario.load import load_scenario, with_gpus
 from tui.arguments import counts
+
+if TYPE_CHECKING:
+    from simcore.profile.measured import MeasuredFile
+    from simcore.profile.schema import Profile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     scenario = load_scenario(arguments.scenario)
     if arguments.gpus:
         scenario = with_gpus(scenario, arguments.gpus)
-    profile = load_profile(arguments.profile) if arguments.profile else None
-    file = load_measured(arguments.measured) if arguments.measured else None
+    profile, file = _evidence(arguments)
     measured = _measured(file, arguments) if file else ()
     prediction = predict(scenario, profile, measured, where=str(arguments.scenario))
     if arguments.json:
@@ -48,6 +49,17 @@ def run(arguments: argparse.Namespace) -> int:
 
         print_prediction(prediction, file, explain=arguments.explain)
     return 0
+
+
+def _evidence(arguments: argparse.Namespace) -> tuple[Profile | None, MeasuredFile | None]:
+    """The profile and the measured file, where they are named; their tables are heavy, so only then."""
+    if not arguments.profile and not arguments.measured:
+        return None, None
+    from simcore.profile.load import load_profile
+    from simcore.profile.measured import load_measured
+
+    profile = load_profile(arguments.profile) if arguments.profile else None
+    return profile, load_measured(arguments.measured) if arguments.measured else None
 
 
 def _measured(file: MeasuredFile, arguments: argparse.Namespace) -> tuple[Measured, ...]:
