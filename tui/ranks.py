@@ -53,6 +53,13 @@ def inside_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ and "RANK" in os.environ
 
 
+def torchrun_device() -> str:
+    """What the ranks of torchrun's world run on: ``cuda`` where there is any, else ``cpu``."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def run_on(devices: Devices, target: str, arguments: dict[str, Any], timeout_s: float, title: str) -> Any:
     """Rank 0's result of ``pkg.module:function(world, **arguments)`` on ranks launched on this machine."""
     from measure.launch import run_ranks
@@ -66,8 +73,6 @@ def run_as_rank(target: str, arguments: dict[str, Any], timeout_s: float, title:
 
     Raises ``MeasurementError`` naming this rank where another one has gone or nothing moves.
     """
-    import torch
-
     from measure.pulse import Beat
     from measure.world import join_world, leave_world
 
@@ -76,7 +81,7 @@ def run_as_rank(target: str, arguments: dict[str, Any], timeout_s: float, title:
     with progress_bar(title) as show:
         beat = ShownBeat(show) if rank == "0" else Beat()
         try:
-            world = join_world("cuda" if torch.cuda.is_available() else "cpu", timeout_s, beat)
+            world = join_world(torchrun_device(), timeout_s, beat)
             result = getattr(importlib.import_module(module), name)(world, **arguments)
         except SimscaleError:
             raise

@@ -18,10 +18,10 @@ from measure.sampling import Effort, Take, interleave
 from measure.world import Team
 from simcore.profile.schema import OverheadSample
 
-PIECE_S = 1e-3
-"""Each gradient takes this long to come, so that caches and cores are as cold as between real layers."""
+PIECE_S = 4e-3
+"""Each gradient takes this long to come, so that caches and cores are as cold, and as free, as between real layers."""
 
-SHAPES = ((8, 1024), (64, 1024), (8, 500_000))
+SHAPES = ((4, 1024), (32, 1024), (8, 500_000))
 """Tensors and elements of each: few and small, many and small, few and large tell step, tensor and byte apart."""
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
@@ -49,8 +48,3 @@ class DdpTrainer:
 def build_ddp(job: Job, strategy: StrategyTable, group: Any) -> DdpTrainer:
     """The trainer of ``data = "ddp"``."""
     return DdpTrainer(job, strategy, group)
-
-
-def parameters_of(model: nn.Module) -> list[torch.Tensor]:
-    """Copies of all parameters, in registration order: what tests compare between ways of training."""
-    return [parameter.detach().clone() for parameter in model.parameters()]

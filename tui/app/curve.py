@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from enum import StrEnum
 
-from textual_plot import HiResMode, PlotWidget
+from textual_plot import HiResMode, LegendLocation, PlotWidget
 from textual_plot.axis_formatter import AxisFormatter
 
 from simcore.predict import Band, Point, Prediction
@@ -96,7 +96,7 @@ class CurvePlot(PlotWidget):
         self.set_y_formatter(_Values(metric, log))
         self.set_xlabel("GPUs")
         self.set_ylabel(prediction.unit if metric is Metric.THROUGHPUT else metric.value)
-        self.show_legend()
+        self.show_legend(LegendLocation.BOTTOMLEFT if metric is Metric.EFFICIENCY else LegendLocation.TOPLEFT)
 
 
 def band_of(point: Point, metric: Metric) -> Band:

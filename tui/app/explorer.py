@@ -29,6 +29,9 @@ FIELDS = {
     "inter": "between nodes",
 }
 UNKNOWN = ""
+SHORT = {"exposed_communication": "exposed comm."}
+SHOWN_PART = 1e-4
+"""Parts of a step smaller than this are not listed."""
 
 
 class Explorer(App[None]):
@@ -56,7 +59,7 @@ class Explorer(App[None]):
     def compose(self) -> ComposeResult:
         """Header, curve with its readout, the what-if panel, footer."""
         yield Header(show_clock=False, icon="")
-        with Horizontal():
+        with Horizontal(id="body"):
             with Vertical(id="left"):
                 yield CurvePlot(id="curve", allow_pan_and_zoom=False)
                 yield Static(id="points")
@@ -128,7 +131,7 @@ class Explorer(App[None]):
         self.prediction = prediction
         self.query_one("#fault", Static).update("")
         self.query_one(CurvePlot).show(prediction, self.metric, self.log_scale)
-        self.query_one("#points", Static).update(_readout(prediction))
+        self.query_one("#points", Static).update(_readout(prediction, self.query_one("#left").size.width))
         self.query_one("#summary", Static).update(_summary(prediction, self.what_if.changed(what_if_of(self.scenario))))
 
     def _show_fault(self, fault: str) -> None:
@@ -168,31 +171,39 @@ class Explorer(App[None]):
         self.recompute()
 
 
-def _readout(prediction: Prediction) -> str:
-    """The last counts in figures, one line each."""
-    lines = [f"{'GPUs':>6} {'step':>9} {'80 % band':>21} {prediction.unit:>10} {'eff.':>5} {'error':>7}"]
-    return "\n".join(lines + [_line(point) for point in prediction.points[-4:]])
+def _readout(prediction: Prediction, width: int) -> str:
+    """The last counts in figures, one line each; the band only where there is room for it."""
+    wide = width >= 66
+    header = f"{'GPUs':>6} {'step':>8} " + (f"{'80 % band':>19} " if wide else "")
+    lines = [f"{header}{prediction.unit:>9} {'eff.':>5} {'error':>7}"]
+    return "\n".join(lines + [_line(point, wide) for point in prediction.points[-4:]])
 
 
-def _line(point: Point) -> str:
+def _line(point: Point, wide: bool) -> str:
     band = point.step_time_s
     error = "" if point.error is None else "fitted" if point.calibrated else f"{point.error:+.1%}"
     spread = f"{format_seconds(band.p10)} - {format_seconds(band.p90)}"
-    return (
-        f"{point.gpus:>6} {format_seconds(band.p50):>9} {spread:>21} "
-        f"{format_count(point.throughput.p50):>10} {point.efficiency:>5.0%} {error:>7}"
-    )
+    start = f"{point.gpus:>6} {format_seconds(band.p50):>8} " + (f"{spread:>19} " if wide else "")
+    return f"{start}{format_count(point.throughput.p50):>9} {point.efficiency:>5.0%} {error:>7}"
 
 
 def _summary(prediction: Prediction, changed: int) -> str:
     """What the last count is made of, what limits it, and how good the prediction has been."""
     last = prediction.points[-1]
-    parts = last.breakdown_s
-    lines = [f"[b]At {last.gpus} GPUs[/b]"]
+    band = last.step_time_s
+    lines = [f"[b]At {last.gpus} GPUs: {format_seconds(band.p50)}[/b]"]
+    lines += [f"{format_seconds(band.p10)} - {format_seconds(band.p90)}, {last.efficiency:.0%}"]
     lines += [
-        f"{name.replace('_', ' '):<21}{format_seconds(seconds):>8}" for name, seconds in parts.items() if seconds > 1e-6
+        f"{SHORT.get(name, name):<16}{format_seconds(seconds):>10}"
+        for name, seconds in last.breakdown_s.items()
+        if seconds > SHOWN_PART * band.p50
     ]
-    lines += [f"memory {last.memory_gib:.1f} GiB{'' if last.fits is not False else ' does not fit'}"]
-    lines += [f"limited by {last.bottleneck}", f"knee {prediction.knee.gpus or 'beyond'}", f"changed: {changed}"]
+    lines += [f"{'memory':<16}{last.memory_gib:>6.1f} GiB", *(["[b]does not fit[/b]"] if last.fits is False else [])]
+    lines += [
+        f"limited by {last.bottleneck}",
+        f"knee {prediction.knee.gpus or 'not in sight'}",
+        f"changed {changed}",
+        "",
+    ]
     lines += [accuracy_line(prediction.accuracy, sum(point.calibrated for point in prediction.points))]
     return "\n".join(lines)

@@ -13,7 +13,7 @@ from simcore.scenario.load import load_scenario, with_gpus
 from simcore.scenario.schema import Scenario
 from simcore.units import format_count, format_seconds
 from tui.arguments import counts, devices, positive, seconds
-from tui.ranks import choose_devices, inside_torchrun, need_torch, run_as_rank, run_on
+from tui.ranks import choose_devices, inside_torchrun, need_torch, run_as_rank, run_on, torchrun_device
 
 if TYPE_CHECKING:
     from measure.train.job import PacedWork
@@ -58,11 +58,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"{output}: there is no folder {output.parent}; name one that exists")
     if inside_torchrun():
         world_size = int(os.environ["WORLD_SIZE"])
+        _check_device(scenario, torchrun_device(), where)
         chosen = _counts(arguments.gpus or (world_size,), world_size, where)
         task = _task(scenario, chosen, arguments, where)
         table = run_as_rank("measure.train.run:measure_scenario", task, arguments.timeout, "measure")
     else:
         place = choose_devices(arguments.devices, arguments.cpu_ranks, enough=_cpu_ranks(scenario, arguments.gpus))
+        _check_device(scenario, place.kind, where)
         chosen = _counts(scenario.sweep.gpus, place.ranks, where, strict=arguments.gpus is not None)
         task = _task(scenario, chosen, arguments, where)
         place = type(place)(place.kind, max(chosen), place.gpus and place.gpus[: max(chosen)])
@@ -78,6 +80,12 @@ def _check_runs(scenario: Scenario, paced: bool, where: str) -> None:
                          "add --paced, or name a model")  # fmt: skip
     if scenario.workload.model is None and not paced:
         raise InputError(f"{where}: workload.model: is missing; measure needs a model to train (or --paced)")
+
+
+def _check_device(scenario: Scenario, kind: str, where: str) -> None:
+    if kind == "cpu" and scenario.strategy.compression == "bf16":
+        raise InputError(f"{where}: strategy.compression: torch's bf16 hook needs NCCL, and this runs on CPU ranks over "
+                         "gloo; use fp16 or none")  # fmt: skip
 
 
 def _cpu_ranks(scenario: Scenario, asked: tuple[int, ...] | None) -> int:
