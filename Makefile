@@ -27,7 +27,10 @@ lint: $(STAMP)
 demo: $(STAMP)
 	$(BIN)/simscale calibrate --quick --cpu-ranks 2 -o profile.json
 	$(BIN)/simscale measure scenarios/2xcpu.toml --cpu-ranks 2 -o measured.json
+	@echo; echo "From the calibration alone, which has not seen this model:"; echo
 	$(BIN)/simscale predict scenarios/2xcpu.toml --profile profile.json --measured measured.json
+	@echo; echo "With the measured step of one rank as the compute's anchor, so that only two ranks are scored:"; echo
+	$(BIN)/simscale predict scenarios/2xcpu.toml --profile profile.json --measured measured.json --anchor 1
 
 lab: $(STAMP)
 	$(BIN)/python -m tests.lab.rehearse

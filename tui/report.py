@@ -37,7 +37,7 @@ def print_prediction(prediction: Prediction, measured: MeasuredFile | None, expl
     print(f"bottleneck  at {prediction.points[-1].gpus} GPUs: {prediction.points[-1].bottleneck}")
     print(f"measured    {accuracy_line(prediction.accuracy, sum(point.calibrated for point in prediction.points))}")
     if measured is not None:
-        print(f"            {_repeatability(measured)}")
+        print(f"            {_repeatability(measured, prediction)}")
     if explain:
         print("\nwhat the costs rest on")
         for item in prediction.assumptions:
@@ -99,8 +99,15 @@ def _row(point: Point) -> list[str]:
     ]
 
 
-def _repeatability(measured: MeasuredFile) -> str:
-    known = [
-        f"±{point.repeatability:.1%} at {point.gpus}" for point in measured.points if point.repeatability is not None
-    ]
+def _repeatability(measured: MeasuredFile, prediction: Prediction) -> str:
+    """How well each measured point repeats, and how the prediction's error compares."""
+    errors = {point.gpus: point.error for point in prediction.points if not point.calibrated}
+    known = []
+    for point in measured.points:
+        if point.repeatability is not None:
+            error = errors.get(point.gpus)
+            beside = (
+                "" if error is None else f" (the error is {abs(error) / max(point.repeatability, 1e-4):.1f} times that)"
+            )
+            known.append(f"±{point.repeatability:.1%} at {point.gpus}{beside}")
     return f"the measurement itself repeats to {', '.join(known)}" if known else ""

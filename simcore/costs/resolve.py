@@ -195,9 +195,7 @@ def _profiled_compute(scenario: Scenario, fit: Fit, source: str, where: str) -> 
                          f"of layer; calibrate again with --model {workload.model}")  # fmt: skip
     kinds = tuple((rate.kind, (rate.call_s, rate.flops_per_s, rate.bytes_per_s)) for rate in fit.rates)
     rates = DeviceRates(kinds, fit.backward_ratio, fit.optimizer_bytes_per_s or 5 * GB)
-    assumption = Assumption(
-        "compute", "fitted", max(rate.spread for rate in fit.rates), f"{source}: rates by kind of layer"
-    )
+    assumption = Assumption("compute", "fitted", fit.rates_spread, f"{source}: rates by kind of layer")
     return _rated(scenario, rates, assumption, where)
 
 

@@ -35,6 +35,7 @@ from simcore.profile.schema import CollectiveSample, ModelSample, OverheadSample
 Array = NDArray[np.float64]
 
 LEAST_SPREAD = 0.01
+LEAST_RATES_SPREAD = 0.08
 PRIOR_SPREAD = 3.0
 """How far, in log space, the data may pull a parameter from its starting value: a weak prior that keeps it finite."""
 
@@ -42,12 +43,14 @@ PRIOR_SPREAD = 3.0
 def fit_samples(samples: Samples) -> Fit:
     """The costs that ``samples`` stand for; what was not measured is left out."""
     curves = _curves(samples.collectives)
+    rates, ratio = _rates(samples.models), _backward_ratio(samples.models)
     return Fit(
         version=FIT_VERSION,
         curves=curves,
         laws=_laws(curves),
-        rates=_rates(samples.models),
-        backward_ratio=_backward_ratio(samples.models),
+        rates=rates,
+        rates_spread=_rates_spread(samples.models, rates, ratio),
+        backward_ratio=ratio,
         optimizer_bytes_per_s=_optimizer_rate(samples.models),
         models=_models(samples.models),
         contention=_contention(samples.models),
@@ -150,9 +153,9 @@ def _rates(samples: Sequence[ModelSample]) -> tuple[KindRate, ...]:
     for sample in samples:
         if sample.busy_ranks == 1:
             for layer in sample.layers:
-                moved = 4.0 * (layer.elements * sample.batch + layer.parameter_elements)
-                if layer.forward_s > 0 and (layer.forward_flops or layer.elements):
-                    layers[layer.kind].append((layer.forward_flops * sample.batch, moved, layer.forward_s))
+                if _counts(layer):
+                    work = (layer.forward_flops * sample.batch, _traffic(layer, sample.batch), layer.forward_s)
+                    layers[layer.kind].append(work)
     rates = []
     for kind, seen in layers.items():
         flops, traffic, times = np.array(seen).T
@@ -163,9 +166,34 @@ def _rates(samples: Sequence[ModelSample]) -> tuple[KindRate, ...]:
             return seconds
 
         start = np.array([5e-6, max(1e9, float(np.max(flops / times))), max(1e9, float(np.max(traffic / times)))])
-        (call, rate, bandwidth), spread = _fit_log(model, start, times, weights=times)
-        rates.append(KindRate(kind=kind, call_s=call, flops_per_s=rate, bytes_per_s=bandwidth, spread=max(0.1, spread)))
+        (call, rate, bandwidth), _ = _fit_log(model, start, times, weights=times)
+        rates.append(KindRate(kind=kind, call_s=call, flops_per_s=rate, bytes_per_s=bandwidth))
     return tuple(rates)
+
+
+def _rates_spread(samples: Sequence[ModelSample], rates: Sequence[KindRate], backward_ratio: float) -> float:
+    """How far whole passes lie from what the rates say of them: twice the rms, since the fit has seen those models."""
+    by_kind = {rate.kind: rate for rate in rates}
+    misses = []
+    for sample in _alone(samples):
+        forward_s = sum(_layer_s(layer, by_kind[layer.kind], sample.batch) for layer in sample.layers if _counts(layer))
+        pass_s = _median(sample.forward) + _median(sample.backward)
+        misses.append(math.log((1 + backward_ratio) * forward_s / pass_s))
+    return max(LEAST_RATES_SPREAD, 2 * math.sqrt(statistics.fmean(miss**2 for miss in misses))) if misses else 0.5
+
+
+def _layer_s(layer: LayerSample, rate: KindRate, batch: int) -> float:
+    return rate.call_s + layer.forward_flops * batch / rate.flops_per_s + _traffic(layer, batch) / rate.bytes_per_s
+
+
+def _traffic(layer: LayerSample, batch: int) -> float:
+    """Bytes that a layer's forward moves at a batch, fp32."""
+    return 4.0 * (layer.elements * batch + layer.parameter_elements)
+
+
+def _counts(layer: LayerSample) -> bool:
+    """Whether it is known what a layer does, so that its time says something about its kind."""
+    return bool(layer.forward_s > 0 and (layer.forward_flops or layer.elements))
 
 
 def _alone(samples: Iterable[ModelSample]) -> list[ModelSample]:

@@ -64,7 +64,6 @@ class KindRate(Table):
     call_s: Seconds
     flops_per_s: Positive
     bytes_per_s: Positive
-    spread: Spread
 
 
 class LinearTime(Table):
@@ -123,12 +122,16 @@ class OverheadFit(Table):
 
 
 class Fit(Table):
-    """The costs made from the samples, by the fitting code of ``version``."""
+    """The costs made from the samples, by the fitting code of ``version``.
+
+    ``rates_spread`` is how far a model that was not measured may be from what the ``rates`` say of it.
+    """
 
     version: int
     curves: tuple[CollectiveCurve, ...] = ()
     laws: tuple[CollectiveLaw, ...] = ()
     rates: tuple[KindRate, ...] = ()
+    rates_spread: Spread = 0.5
     backward_ratio: Positive = 2.0
     optimizer_bytes_per_s: Positive | None = None
     models: tuple[ModelFit, ...] = ()

@@ -84,8 +84,8 @@ def _check_runs(scenario: Scenario, paced: bool, where: str) -> None:
 
 def _check_device(scenario: Scenario, kind: str, where: str) -> None:
     if kind == "cpu" and scenario.strategy.compression == "bf16":
-        raise InputError(f"{where}: strategy.compression: torch's bf16 hook needs NCCL, and this runs on CPU ranks over "
-                         "gloo; use fp16 or none")  # fmt: skip
+        raise InputError(f"{where}: strategy.compression: torch's bf16 hook needs NCCL, but this runs on CPU ranks "
+                         "over gloo; use fp16 or none")  # fmt: skip
 
 
 def _cpu_ranks(scenario: Scenario, asked: tuple[int, ...] | None) -> int:
