@@ -116,6 +116,7 @@ def test_contention_is_together_against_alone() -> None:
     fit = fit_samples(Samples(models=(model(4), model(4, busy=2, slowdown=1.3))))
     assert fit.contention[0].busy_ranks == 2
     assert fit.contention[0].slowdown == pytest.approx(1.3)
+    assert fit.contention[0].optimizer_slowdown == pytest.approx(1.0)
 
 
 def test_rates_and_ratios_come_from_the_layers() -> None:

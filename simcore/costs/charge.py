@@ -50,12 +50,13 @@ class Charges:
 
         The points are repeated for each of ``factors`` on compute.
         """
-        compute = np.stack([_compute_quantities(costs, batch) for batch in batches], axis=1)
+        points = zip(batches, ranks, strict=True)
+        compute = np.stack([_compute_quantities(costs, batch, count) for batch, count in points], axis=1)
         overhead = np.array([costs.overhead.step_s, costs.overhead.tensor_s, costs.overhead.byte_s])
-        slowdown = np.array([costs.contention_at(count) * costs.straggling_at(count) for count in ranks])
+        straggling = np.array([costs.straggling_at(count) for count in ranks])
         computed = self.work[:, :-OVERHEADS] @ compute
         framework = (self.work[:, -OVERHEADS:] @ overhead)[:, None]
-        durations = np.concatenate([(computed * factor + framework) * slowdown for factor in factors], axis=1)
+        durations = np.concatenate([(computed * factor + framework) * straggling for factor in factors], axis=1)
         if self.transfers:
             tasks = [task for task, _ in self.transfers]
             seconds = [[part_seconds(cost_of(costs, t, count), t) for count in ranks] for _, t in self.transfers]
@@ -156,8 +157,14 @@ def _matrix(graph: CompiledGraph, layers: int, pieces: int) -> tuple[Array, tupl
     return work, tuple(transfers)
 
 
-def _compute_quantities(costs: Costs, batch: int) -> Array:
+def _compute_quantities(costs: Costs, batch: int, ranks: int) -> Array:
+    """Seconds of forward layers, backward pieces and the optimizer, with all ranks of the node at work."""
     compute = costs.compute
-    passes = (compute.forward.at(batch), compute.backward.at(batch), np.array([compute.optimizer_s]))
-    quantities: Array = np.concatenate(passes) * costs.anchor
+    passes, optimizer = costs.contention_at(ranks)
+    seconds = (
+        compute.forward.at(batch) * passes,
+        compute.backward.at(batch) * passes,
+        np.array([compute.optimizer_s * optimizer]),
+    )
+    quantities: Array = np.concatenate(seconds) * costs.anchor
     return quantities

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from simcore.catalog.load import Gpu, find_gpu, find_link, known_gpu
 from simcore.costs.compute import ComputeCosts, DeviceRates, given_costs, measured_costs, rated_costs
@@ -14,7 +15,7 @@ from simcore.costs.network import CatalogNetwork, MeasuredNetwork, Network
 from simcore.costs.spread import Assumption, Origin
 from simcore.errors import InputError
 from simcore.files import nearest
-from simcore.profile.fitted import Fit, ModelFit, OverheadFit, OverlapFit
+from simcore.profile.fitted import Contention, Fit, ModelFit, OverheadFit, OverlapFit
 from simcore.scenario.schema import Scenario
 from simcore.units import BYTES_PER_ELEMENT, GB, US
 from simcore.workload.models import MODELS
@@ -35,8 +36,8 @@ CATALOGUE = "catalogue priors"
 UNMEASURED_OVERHEAD = OverheadFit(step_s=0.0, tensor_s=0.0, byte_s=0.0, spread=0.5)
 
 CPU = "CPU"
-CPU_CONTENTION = 1.1
-"""How much slower a CPU rank computes with its host's other ranks at work: a prior."""
+CPU_CONTENTION = Contention(busy_ranks=2, slowdown=1.1, optimizer_slowdown=1.5, spread=0.3)
+"""How much slower a CPU rank is with its host's other ranks at work: a prior."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Costs:
     network: Network
     overhead: OverheadFit
     overlap: OverlapFit
-    contention: tuple[tuple[int, float], ...]
+    contention: tuple[Contention, ...]
     jitter: float
     ranks_per_node: int
     backend: str
@@ -61,10 +62,12 @@ class Costs:
     source: str
     anchor: float = 1.0
 
-    def contention_at(self, ranks: int) -> float:
-        """How much slower a rank computes while the ranks of its node at ``ranks`` all do (1 for one alone)."""
+    def contention_at(self, ranks: int) -> tuple[float, float]:
+        """How much slower passes and optimizer steps are while all ranks of a node work, at ``ranks`` ranks in all."""
         busy = min(ranks, self.ranks_per_node)
-        return _interpolate(self.contention, busy)
+        points = ((1, 1.0, 1.0), *((c.busy_ranks, c.slowdown, c.optimizer_slowdown) for c in self.contention))
+        counts, passes, optimizers = zip(*points, strict=True)
+        return float(np.interp(busy, counts, passes)), float(np.interp(busy, counts, optimizers))
 
     def straggling_at(self, ranks: int) -> float:
         """How much longer the slowest of ``ranks`` computes than a typical one, step by step.
@@ -131,14 +134,13 @@ def _from_catalog(scenario: Scenario, where: str) -> Costs:
     given = scenario.workload.layers is not None
     ranks_per_node = scenario.cluster.gpus_per_node or max(scenario.sweep.gpus)
     compute = resolve_compute(scenario, None, where)
-    busy_slowdown = CPU_CONTENTION if on_cpu and not given else 1.0
     return Costs(
         compute=compute,
         compute_spread=compute.assumption.spread,
         network=_catalog_network(scenario, ranks_per_node, where),
         overhead=_assumed_overhead(gpu, on_cpu),
         overlap=NO_OVERLAP if on_cpu or given else GPU_OVERLAP,
-        contention=((1, 1.0), (max(2, ranks_per_node), busy_slowdown)),
+        contention=(CPU_CONTENTION,) if on_cpu and not given else (),
         jitter=0.0 if given else CPU_JITTER if on_cpu else GPU_JITTER,
         ranks_per_node=ranks_per_node,
         backend=_backend(scenario, "gloo" if on_cpu else "nccl"),
@@ -160,7 +162,6 @@ def _from_profile(scenario: Scenario, profile: Profile, where: str) -> Costs:
     ranks_per_node = scenario.cluster.gpus_per_node or machine.ranks_per_host
     given = scenario.workload.layers is not None
     compute = resolve_compute(scenario, profile, where)
-    contention = {entry.busy_ranks: entry.slowdown for entry in fit.contention if not given}
     gpu = known_gpu(machine.device)
     return Costs(
         compute=compute,
@@ -168,7 +169,7 @@ def _from_profile(scenario: Scenario, profile: Profile, where: str) -> Costs:
         network=_measured_network(scenario, profile, ranks_per_node, where),
         overhead=fit.overhead or UNMEASURED_OVERHEAD,
         overlap=fit.overlap if fit.overlap and not given else NO_OVERLAP,
-        contention=tuple(sorted(({1: 1.0} | contention).items())),
+        contention=() if given else fit.contention,
         jitter=0.0 if given else fit.jitter,
         ranks_per_node=ranks_per_node,
         backend=_backend(scenario, machine.backend),
@@ -263,13 +264,3 @@ def _assumed_overhead(gpu: Gpu, on_cpu: bool) -> OverheadFit:
     """DDP's own cost where nobody measured it: a hook per gradient, and its bytes read and written once each way."""
     copy_s = 4.0 / (gpu.memory_bandwidth_gb_per_s * GB * BANDWIDTH_EFFICIENCY)
     return OverheadFit(step_s=100 * US, tensor_s=(10 if on_cpu else 4) * US, byte_s=copy_s, spread=0.5)
-
-
-def _interpolate(points: tuple[tuple[int, float], ...], at: int) -> float:
-    """Linear between known counts, constant outside."""
-    below = [point for point in points if point[0] <= at]
-    above = [point for point in points if point[0] >= at]
-    if not below or not above:
-        return (below or above)[-1 if below else 0][1]
-    (left, low), (right, high) = below[-1], above[0]
-    return low if left == right else low + (high - low) * (math.log(at / left) / math.log(right / left))

@@ -30,7 +30,15 @@ from simcore.profile.fitted import (
     OverheadFit,
     OverlapFit,
 )
-from simcore.profile.schema import CollectiveSample, ModelSample, OverheadSample, OverlapSample, Samples, Timing
+from simcore.profile.schema import (
+    CollectiveSample,
+    LayerSample,
+    ModelSample,
+    OverheadSample,
+    OverlapSample,
+    Samples,
+    Timing,
+)
 
 Array = NDArray[np.float64]
 
@@ -278,21 +286,30 @@ def _line(name: str, batches: list[int], seconds: list[float]) -> LinearTime:
 
 
 def _contention(samples: Sequence[ModelSample]) -> tuple[Contention, ...]:
-    """How much longer a pass takes with all ranks of a host at work, over the models and batches measured both ways."""
+    """How much longer a pass, and an optimizer step, take with all ranks of a host at work, where measured both ways.
+
+    The two differ: a pass mostly computes, an optimizer step mostly moves memory, which ranks share.
+    """
     alone = {(sample.model, sample.batch): sample for sample in _alone(samples)}
-    ratios: dict[int, list[float]] = defaultdict(list)
+    ratios: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for sample in samples:
         if sample.busy_ranks > 1 and (single := alone.get((sample.model, sample.batch))):
-            together_s = _median(sample.forward) + _median(sample.backward)
-            ratios[sample.busy_ranks].append(together_s / (_median(single.forward) + _median(single.backward)))
-    return tuple(
-        Contention(
-            busy_ranks=busy,
-            slowdown=statistics.median(seen),
-            spread=max(LEAST_SPREAD, statistics.pstdev(map(math.log, seen))),
+            together_s, alone_s = (_median(one.forward) + _median(one.backward) for one in (sample, single))
+            ratios[sample.busy_ranks].append(
+                (together_s / alone_s, _median(sample.optimizer) / _median(single.optimizer))
+            )
+    found = []
+    for busy, seen in sorted(ratios.items()):
+        passes, optimizers = zip(*seen, strict=True)
+        found.append(
+            Contention(
+                busy_ranks=busy,
+                slowdown=statistics.median(passes),
+                optimizer_slowdown=statistics.median(optimizers),
+                spread=max(LEAST_SPREAD, statistics.pstdev(map(math.log, passes))),
+            )
         )
-        for busy, seen in sorted(ratios.items())
-    )
+    return tuple(found)
 
 
 def _jitter(samples: Sequence[ModelSample]) -> float:

@@ -97,10 +97,14 @@ class ModelFit(Table):
 
 
 class Contention(Table):
-    """Compute with ``busy_ranks`` ranks of a host at work takes ``slowdown`` times what one alone takes."""
+    """Passes with ``busy_ranks`` ranks of a host at work take ``slowdown`` times what one alone takes.
+
+    Optimizer steps, which mostly move memory, take ``optimizer_slowdown`` times as long.
+    """
 
     busy_ranks: Count
     slowdown: Positive
+    optimizer_slowdown: Positive
     spread: Spread
 
 
