@@ -61,7 +61,7 @@ class Explorer(App[None]):
         yield Header(show_clock=False, icon="")
         with Horizontal(id="body"):
             with Vertical(id="left"):
-                yield CurvePlot(id="curve", allow_pan_and_zoom=False)
+                yield CurvePlot(id="curve")
                 yield Static(id="points")
             with VerticalScroll(id="panel"):
                 yield from self._controls()
