@@ -23,6 +23,7 @@ from measure.micro.overlap import measure_overlap
 from measure.models.table import find_model
 from measure.pulse import WAITING
 from measure.sampling import Effort
+from measure.train.run import measure_steps
 from measure.world import Team, World
 from simcore.errors import InputError
 from simcore.files import Table, parse, read_json, write_whole
@@ -98,7 +99,7 @@ def calibrate(world: World, plan: Plan, keep_at: str, resume: bool) -> dict[str,
             kept = kept.with_item(item, item.take())
             if world.leads:
                 write_whole(Path(keep_at), kept.model_dump_json())
-        world.everyone.barrier()
+        world.assemble()
     if not world.leads:
         return None
     profile = Profile(
@@ -133,6 +134,7 @@ def _items(world: World, plan: Plan) -> Iterator[Item]:
     yield from _collective_items(world, plan)
     yield from _ddp_items(world, plan)
     yield from _model_items(world, plan)
+    yield from _step_items(world, plan)
 
 
 def _device_items(world: World, plan: Plan) -> Iterator[Item]:
@@ -202,6 +204,14 @@ def _model_items(world: World, plan: Plan) -> Iterator[Item]:
         for batch in batches:
             take = partial(_model, name=name, batch=batch, effort=plan.effort(1.5, least=4, warmups=2))
             yield Item(f"{name} at batch {batch}", "models", _members(team, take))
+
+
+def _step_items(world: World, plan: Plan) -> Iterator[Item]:
+    """Short real runs on all ranks: what the calibration is checked against, and never fitted to."""
+    for name, batches in plan.batches.items():
+        batch = batches[0]
+        take = partial(measure_steps, model=name, batch=batch, effort=plan.effort(1.0, most=12, warmups=3))
+        yield Item(f"steps of {name} at batch {batch}", "steps", _members(world.everyone, take))
 
 
 def _overhead(team: Team, own_group: dist.ProcessGroup, tensors: int, elements: int, effort: Effort) -> list[Table]:

@@ -24,7 +24,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from measure.pulse import WAITING, Pulse, Vitals
 from measure.world import join_world, leave_world
-from simcore.errors import MeasurementError, SimscaleError
+from simcore.errors import InputError, MeasurementError, SimscaleError
 
 START_S = 60.0
 """How long ranks may take to import torch and report, before the run is given up."""
@@ -46,8 +46,8 @@ def run_ranks(
 ) -> Any:  # fmt: skip
     """Run ``pkg.module:function(world, **arguments)`` on ``ranks`` ranks of this machine; returns rank 0's result.
 
-    Raises ``MeasurementError`` naming the rank where one dies, or where none moves for ``timeout_s``;
-    ``KeyboardInterrupt`` where the user stops it. All ranks are gone in every case.
+    Raises ``MeasurementError`` naming the rank where one dies, or where none moves for ``timeout_s``; ``InputError``
+    where a rank finds the input wrong; ``KeyboardInterrupt`` where the user stops it. All ranks are gone in every case.
     """
     with tempfile.TemporaryDirectory(prefix="simscale-") as folder:
         pulse = Pulse(Path(folder) / "pulse", ranks, create=True)
@@ -78,6 +78,8 @@ def run_ranks(
             raise KeyboardInterrupt from None
         except ChildFailedError as error:
             time.sleep(0.2)  # the others' last words
+            if wrong := [rank for rank in pulse.vitals() if rank.is_input]:
+                raise InputError(wrong[0].error) from None
             raise MeasurementError(guard.verdict or _post_mortem(pulse, error, guard.died)) from None
         finally:
             guard.stop()
@@ -101,7 +103,8 @@ def _rank_main(target: str, arguments: dict[str, Any], folder: str, ranks: int, 
         result = function(join_world(device, timeout_s, beat), **arguments)
     except Exception as error:
         text = str(error) if isinstance(error, SimscaleError) else f"{type(error).__name__}: {error}"
-        beat.fail(text.strip().splitlines()[0] if text.strip() else type(error).__name__)
+        line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+        beat.fail(line, is_input=isinstance(error, InputError))
         raise
     leave_world()
     return result if rank == 0 else None

@@ -27,6 +27,7 @@ _RECORD = np.dtype(
         ("done", "f8"),
         ("failed", "f8"),
         ("error", "S600"),
+        ("is_input", "?"),
     ]
 )
 
@@ -44,6 +45,7 @@ class Vitals:
     done: float
     failed: float
     error: str
+    is_input: bool
 
 
 class Pulse:
@@ -65,6 +67,7 @@ class Pulse:
                 done=float(record["done"]),
                 failed=float(record["failed"]),
                 error=bytes(record["error"]).decode(errors="replace"),
+                is_input=bool(record["is_input"]),
             )
             for rank, record in enumerate(self._records)
         ]
@@ -98,11 +101,12 @@ class Beat:
             record["moved"] = time.monotonic()
             record["count"] += 1
 
-    def fail(self, error: str) -> None:
-        """Say why this rank is about to end."""
+    def fail(self, error: str, is_input: bool) -> None:
+        """Say why this rank is about to end, and whether it is the user's input that is at fault."""
         if self._records is not None:
             record = self._records[self._rank]
             record["error"] = error.encode()[:600]
+            record["is_input"] = is_input
             record["failed"] = time.monotonic()
 
     def _heartbeat(self) -> None:

@@ -6,7 +6,7 @@ Every rank must take the same number of samples, or a collective would wait for 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from measure.world import Team
@@ -41,6 +41,15 @@ def interleave(team: Team, takes: Mapping[str, Take], effort: Effort) -> dict[st
         for name, take in takes.items():
             samples[name].append(take())
     return {name: Timing(warmup_s=tuple(warmups[name]), samples_s=tuple(samples[name])) for name in takes}
+
+
+def over_ranks(team: Team, timing: Timing, pick: Callable[[Iterable[float]], float]) -> Timing:
+    """Each sample as ``pick`` takes it over the ranks: their mean, or the slowest."""
+    everyone: list[Timing] = team.gather(timing)
+    return Timing(
+        warmup_s=tuple(map(pick, zip(*(one.warmup_s for one in everyone), strict=True))),
+        samples_s=tuple(map(pick, zip(*(one.samples_s for one in everyone), strict=True))),
+    )
 
 
 def alone(take: Take, effort: Effort) -> Timing:

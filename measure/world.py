@@ -19,10 +19,14 @@ import torch.distributed as dist
 
 from measure.clock import Clock, clock_for
 from measure.pulse import Beat
+from simcore.errors import InputError
 from simcore.profile.schema import Host, Machine
 
 GROUP_SLACK_S = 15.0
 """How much longer a collective may take than the launcher's patience, so that the launcher names the rank first."""
+
+LOBBY_PATIENCE = timedelta(hours=1)
+"""How long idle ranks wait for those at work; who hangs there is ended by the launcher, or by torchrun."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class World:
     device: torch.device
     hosts: tuple[Host, ...]
     beat: Beat = field(repr=False)
+    lobby: dist.ProcessGroup = field(repr=False)
 
     @property
     def leads(self) -> bool:
@@ -59,6 +64,10 @@ class World:
         """All ranks."""
         return Team(self, None, self.size)
 
+    def assemble(self) -> None:
+        """Wait for every rank, for as long as the others are at work."""
+        dist.barrier(group=self.lobby)
+
     def team(self, size: int) -> Team | None:
         """The first ``size`` ranks, or None on a rank outside; every rank of the world must ask alike."""
         if size == self.size:
@@ -75,7 +84,7 @@ class World:
         """Where this world runs, as a profile records it."""
         on_gpu = self.device.type == "cuda"
         return Machine(
-            device=torch.cuda.get_device_name(self.device) if on_gpu else "CPU",
+            device=_device_name(self.device),
             device_count=torch.cuda.device_count() if on_gpu else os.cpu_count() or 1,
             backend="nccl" if on_gpu else "gloo",
             world_size=self.size,
@@ -121,7 +130,10 @@ def in_torchrun() -> bool:
 
 
 def join_world(device_type: str, timeout_s: float, beat: Beat) -> World:
-    """Join the world that the environment describes (torchrun's variables). Leave it with ``leave_world``."""
+    """Join the world that the environment describes (torchrun's variables). Leave it with ``leave_world``.
+
+    Raises ``InputError`` where the ranks differ in torch or device: what they measured would not mix.
+    """
     beat.move("joining the process group")
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     device = torch.device("cuda", _visible_gpu(local_rank)) if device_type == "cuda" else torch.device("cpu")
@@ -136,9 +148,16 @@ def join_world(device_type: str, timeout_s: float, beat: Beat) -> World:
         device_id=device if device.type == "cuda" else None,
     )
     size = dist.get_world_size()
-    places: list[Any] = [None] * size
-    dist.all_gather_object(places, (int(os.environ.get("GROUP_RANK") or 0), socket.gethostname()))
-    return World(rank, size, device, _hosts(places), beat)
+    found: list[Any] = [None] * size
+    place = (int(os.environ.get("GROUP_RANK") or 0), socket.gethostname())
+    dist.all_gather_object(found, (place, f"torch {torch.__version__} on {_device_name(device)}"))
+    for other, (_, kind) in enumerate(found):
+        if kind != found[0][1]:
+            raise InputError(
+                f"rank {other} has {kind}, rank 0 has {found[0][1]}; ranks that differ cannot be measured together"
+            )
+    lobby = dist.new_group(timeout=LOBBY_PATIENCE)
+    return World(rank, size, device, _hosts([place for place, _ in found]), beat, lobby)
 
 
 def leave_world() -> None:
@@ -158,6 +177,10 @@ def _hosts(places: list[tuple[int, str]]) -> tuple[Host, ...]:
         )
         for agent, name in agents
     )
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
 
 def _visible_gpu(local_rank: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -134,3 +135,51 @@ def test_a_stopped_rank_ends_measure_with_3(tmp_path: Path) -> None:
     assert "rank 1 is stopped" in error
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_samples_of_another_machine_are_not_resumed(tmp_path: Path) -> None:
+    """Mixing hosts, devices or torch versions is the user's mistake: one line, exit 2, what was kept stays."""
+    output, partial = tmp_path / "profile.json", tmp_path / "profile.json.partial"
+    process = start_calibration(output)
+    wait_for(partial)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=40)
+    kept = json.loads(partial.read_text())
+    kept["machine"]["torch"] = "1.0"
+    partial.write_text(json.dumps(kept))
+    resumed = start_calibration(output, "--resume")
+    _, error = resumed.communicate(timeout=60)
+    assert resumed.returncode == 2, error
+    assert "machine.torch: holds samples of '1.0'" in error
+    assert "Traceback" not in error
+    assert partial.exists()
+    assert not output.exists()
+
+
+def test_a_rank_killed_in_torchruns_world_ends_it_with_an_error(tmp_path: Path) -> None:
+    torchrun = str(Path(SIMSCALE).parent / "torchrun")
+    command = [
+        torchrun,
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        "29533",
+        "--no-python",
+        SIMSCALE,
+        "calibrate",
+        "--quick",
+    ]
+    process = subprocess.Popen(
+        [*command, "-o", str(tmp_path / "p.json")], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    wait_for(tmp_path / "p.json.partial")
+    listed = subprocess.run(
+        ["ps", "--ppid", str(process.pid), "-o", "pid="], capture_output=True, text=True, check=True
+    )
+    ranks = [int(pid) for pid in listed.stdout.split()]
+    os.kill(ranks[-1], signal.SIGKILL)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert f"{ranks[-1]}" in error or "simscale calibrate: rank 0 failed while" in error
+    assert not (tmp_path / "p.json").exists()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in ranks)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from measure.models.table import MODELS as TWINS
@@ -57,26 +61,94 @@ def test_resnet50_has_161_gradients() -> None:
     assert len(build_model("resnet50").parameters) == 161
 
 
-@pytest.mark.parametrize("name", ["cnn", "gpt-mini", "mlp"])
+def test_gpt2s_tied_output_is_learnt_once_in_the_embedding() -> None:
+    owners = [
+        layer.name
+        for layer in build_model("gpt2").layers
+        for tensor in layer.parameters
+        if tensor.elements == 50257 * 768
+    ]
+    assert owners == ["wte"]
+    assert build_model("gpt2").layers[-1].forward_flops == 2 * 1024 * 768 * 50257
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_gradients_become_ready_in_the_order_of_the_pieces(name: str) -> None:
     reference = TWINS[name]
-    twin = reference.build()
+    with torch.device("meta"):
+        twin = reference.build()
     ready: list[str] = []
     for parameter_name, parameter in twin.named_parameters():
         parameter.register_post_accumulate_grad_hook(lambda _, seen=parameter_name: ready.append(seen))
-    inputs, targets = reference.batch(2, torch.device("cpu"))
-    reference.loss(twin(inputs), targets).backward()
+    with torch.device("meta"):
+        inputs, targets = reference.batch(2, torch.device("meta"))
+        reference.loss(twin(inputs), targets).backward()
     model = build_model(name)
     names = [parameter.name for parameter in model.parameters]
     pieces = [{names[tensor] for tensor in piece.tensors} for piece in shape_of(model).backward if piece.tensors]
     for piece in pieces:
         assert set(ready[: len(piece)]) == piece
         del ready[: len(piece)]
+    assert not ready
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "resnet18", "gpt-mini", "bert-base"])
+def test_a_batch_is_seeded_and_leaves_the_global_generator_alone(name: str) -> None:
+    device = torch.device("cpu")
+    before = torch.get_rng_state()
+    first, again = TWINS[name].batch(2, device), TWINS[name].batch(2, device)
+    assert all(len(tensor) == 2 for tensor in first)
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder; a ``mymodel`` imported from an earlier one is forgotten."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.delitem(sys.modules, "mymodel", raising=False)
+    return tmp_path
+
+
+def test_a_factory_may_return_a_module_and_each_build_is_a_new_one(here: Path) -> None:
+    (here / "mymodel.py").write_text(
+        "from torch import nn, randn\n"
+        "def factory():\n"
+        "    return nn.Linear(4, 2), lambda size, device: (randn(size, 4), randn(size, 2)), nn.functional.mse_loss\n"
+    )
+    reference = find_model("mymodel:factory")
+    first, second = reference.build(), reference.build()
+    assert isinstance(first, nn.Linear)
+    assert first is not second
+    inputs, targets = reference.batch(3, torch.device("cpu"))
+    assert reference.loss(first(inputs), targets).ndim == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("x = (", "cannot import 'mymodel': SyntaxError"),
+        ("import torch; torch.nope", "cannot import 'mymodel': AttributeError"),
+        ("raise RuntimeError('two\\nlines')", "cannot import 'mymodel': RuntimeError: two lines"),
+        ("factory = 3", "has int (not a function) as 'factory'"),
+    ],
+)
+def test_a_module_that_fails_is_refused_in_one_line(text: str, found: str, here: Path) -> None:
+    (here / "mymodel.py").write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_factory("mymodel:factory")
+    assert found in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("spec", "found"),
     [
+        (":factory", "found no module and function"),
+        ("..x:factory", "found no module and function"),
+        ("mymodel:", "found no module and function"),
         ("no_such_module_here:factory", "cannot import 'no_such_module_here'"),
         ("tests.factories:missing", "has no 'missing'"),
         ("tests.factories:failing", "RuntimeError: out of ideas"),

@@ -1,20 +1,22 @@
 """Collectives by size and group: one alone, and two started together, which tells what part of one holds the link.
 
-A sample is the time on the rank that came last, the shortest over the ranks: it waited for nobody.
+A sample is the mean over the ranks: they start one as unevenly as they ended the one before, so what one rank waits for
+another has gained, as it goes on in training.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from statistics import fmean
 
 import torch
 import torch.distributed as dist
 
-from measure.sampling import Effort, Take, interleave
+from measure.sampling import Effort, Take, interleave, over_ranks
 from measure.world import Team, World
 from simcore.profile.fitted import Collective
-from simcore.profile.schema import CollectiveSample, Timing
+from simcore.profile.schema import CollectiveSample
 from simcore.units import KIB, MIB
 
 QUICK_SIZES = (KIB, 16 * KIB, 128 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB)
@@ -60,22 +62,13 @@ def sweep(
                 hosts=team.world.hosts_of(team.size),
                 size_bytes=size_bytes,
                 in_flight=int(together),
-                timing=shortest_over_ranks(team, timing),
+                timing=over_ranks(team, timing, fmean),
             )
             for together, timing in timings.items()
         ]
         if team.from_leader(min(timings["1"].samples_s) > longest_s):
             break
     return found
-
-
-def shortest_over_ranks(team: Team, timing: Timing) -> Timing:
-    """Each sample on the rank where it was shortest: the one that came last."""
-    everyone: list[Timing] = team.gather(timing)
-    return Timing(
-        warmup_s=tuple(map(min, zip(*(one.warmup_s for one in everyone), strict=True))),
-        samples_s=tuple(map(min, zip(*(one.samples_s for one in everyone), strict=True))),
-    )
 
 
 def _take(team: Team, starts: list[Start]) -> Take:

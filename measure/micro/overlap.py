@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
+from statistics import fmean
 
 import torch
 import torch.distributed as dist
 
-from measure.micro.collectives import shortest_over_ranks
-from measure.sampling import Effort, interleave
+from measure.sampling import Effort, interleave, over_ranks
 from measure.world import Team
-from simcore.profile.schema import OverlapSample
+from simcore.profile.schema import OverlapSample, Timing
 from simcore.units import MIB
 
 COMPUTE_SHARE = 1.5
@@ -71,15 +71,12 @@ def measure_overlap(team: Team, size_bytes: int, effort: Effort) -> OverlapSampl
     timings = interleave(
         team, {"compute_alone": compute_alone, "collective_alone": collective_alone, "both": both}, effort
     )
-    kept = {name: taken[effort.warmups :] for name, taken in seen.items()}
-    beside = timings["both"].model_copy(update={"warmup_s": ()})
+    kept = {name: Timing(samples_s=tuple(taken[effort.warmups :])) for name, taken in seen.items()}
     return OverlapSample(
         ranks=team.size,
         size_bytes=size_bytes,
         compute_alone=timings["compute_alone"],
-        compute_beside=beside.model_copy(update={"samples_s": tuple(kept["compute_beside"])}),
-        collective_alone=shortest_over_ranks(team, timings["collective_alone"]),
-        collective_beside=shortest_over_ranks(
-            team, beside.model_copy(update={"samples_s": tuple(kept["collective_beside"])})
-        ),
+        compute_beside=kept["compute_beside"],
+        collective_alone=over_ranks(team, timings["collective_alone"], fmean),
+        collective_beside=over_ranks(team, kept["collective_beside"], fmean),
     )

@@ -1,7 +1,8 @@
 """The models that can be trained here, by name, and the factory protocol for a user's own.
 
 A user's model is named ``pkg.module:factory``: a function without arguments that returns a ``ReferenceModel``, or the
-same three things as a tuple ``(build, batch, loss)``. The current folder is searched first.
+same three things as a tuple ``(build, batch, loss)``, or ``(module, batch, loss)`` with a module already built. The
+current folder is searched first.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from measure.models.transformer import Bert, Gpt
 from simcore.errors import InputError
 from simcore.files import nearest
 
-PROTOCOL = "a function without arguments that returns (build, batch, loss)"
+PROTOCOL = "a function without arguments that returns (build, batch, loss) or (module, batch, loss)"
+SEED = 0
 
 
 @dataclass(frozen=True)
 class ReferenceModel:
     """A model that can be trained: how to build it, how to make a batch of so many samples, and its loss.
 
-    ``build()`` returns the module; ``batch(size, device)`` the pair (inputs, targets) with ``size`` samples;
-    ``loss(outputs, targets)`` a scalar.
+    ``build()`` returns a new module; ``batch(size, device)`` the pair (inputs, targets) with ``size`` samples, the
+    same at every call for the models of the table; ``loss(outputs, targets)`` a scalar.
     """
 
     build: Callable[[], nn.Module]
@@ -52,34 +54,45 @@ def find_model(name: str) -> ReferenceModel:
 def load_factory(name: str) -> ReferenceModel:
     """The user's model ``pkg.module:factory``. Raises ``InputError`` where it is not there or not what it must be."""
     module_name, _, function_name = name.partition(":")
+    if not (all(map(str.isidentifier, module_name.split("."))) and function_name.isidentifier()):
+        raise InputError(f"model {name}: found no module and function in it; your own is named pkg.module:factory")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        factory = getattr(importlib.import_module(module_name), function_name)
-    except ImportError as error:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # a user's module may fail in any way as it is imported
         raise InputError(
-            f"model {name}: cannot import '{module_name}': {error}; it must be importable from here"
+            f"model {name}: cannot import '{module_name}': {_said(error)}; it must be importable from here"
         ) from None
-    except AttributeError:
-        raise InputError(f"model {name}: '{module_name}' has no '{function_name}'; it must be {PROTOCOL}") from None
+    factory = getattr(module, function_name, None)
+    if not callable(factory):
+        found = "no" if factory is None else f"{type(factory).__name__} (not a function) as"
+        raise InputError(f"model {name}: '{module_name}' has {found} '{function_name}'; it must be {PROTOCOL}")
     try:
         made = factory()
     except Exception as error:
-        raise InputError(f"model {name}: the factory failed with {type(error).__name__}: {error}") from None
+        raise InputError(f"model {name}: the factory failed with {_said(error)}; it must be {PROTOCOL}") from None
     if isinstance(made, ReferenceModel):
         return made
     if not (isinstance(made, tuple) and len(made) == 3 and all(map(callable, made))):
         raise InputError(f"model {name}: the factory returned {type(made).__name__}; it must be {PROTOCOL}")
-    return ReferenceModel(*made)
+    build, batch, loss = made
+    if isinstance(build, nn.Module):  # callable too, but to build is to ask the factory anew: runs share no weights
+        return ReferenceModel(lambda: factory()[0], batch, loss)
+    return ReferenceModel(build, batch, loss)
+
+
+def _said(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _vectors(width: int, classes: int) -> Callable[[int, torch.device], tuple[Any, Any]]:
-    return lambda size, device: (torch.randn(size, width, device=device), _classes((size,), classes, device))
+    return lambda size, device: (_normal((size, width), device), _classes((size,), classes, device))
 
 
 def _images(side: int, classes: int) -> Callable[[int, torch.device], tuple[Any, Any]]:
-    return lambda size, device: (torch.randn(size, 3, side, side, device=device), _classes((size,), classes, device))
+    return lambda size, device: (_normal((size, 3, side, side), device), _classes((size,), classes, device))
 
 
 def _sequences(tokens: int, vocabulary: int) -> Callable[[int, torch.device], tuple[Any, Any]]:
@@ -90,8 +103,17 @@ def _sequences(tokens: int, vocabulary: int) -> Callable[[int, torch.device], tu
     return batch
 
 
+def _normal(shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    return torch.randn(shape, device=device, generator=_generator(device))
+
+
 def _classes(shape: tuple[int, ...], classes: int, device: torch.device) -> torch.Tensor:
-    return torch.randint(classes, shape, device=device)
+    return torch.randint(classes, shape, device=device, generator=_generator(device))
+
+
+def _generator(device: torch.device) -> torch.Generator:
+    """A seeded generator of its own, so that a batch neither reads nor moves the global one; meta has none."""
+    return torch.Generator("cpu" if device.type == "meta" else device).manual_seed(SEED)
 
 
 def _word_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

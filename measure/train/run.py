@@ -14,11 +14,13 @@ from typing import Any
 from measure.clock import sharpen_sleep
 from measure.models.table import find_model
 from measure.pulse import WAITING
+from measure.sampling import Effort, interleave, over_ranks
 from measure.train.job import Job, PacedWork, paced_job, real_job
 from measure.train.table import TRAINERS, Trainer
 from measure.world import Team, World
 from simcore.profile.measured import MeasuredFile, MeasuredPoint, Quantiles
-from simcore.scenario.schema import Scenario
+from simcore.profile.schema import StepSample
+from simcore.scenario.schema import Scenario, StrategyTable
 
 WARMUP_STEPS = 3
 """Steps before the first sample: DDP rebuilds its buckets after the first, allocators settle in the second."""
@@ -52,7 +54,7 @@ def measure_scenario(
                 times[count].append(run.block(extent))
             else:
                 world.beat.move(WAITING)
-            world.everyone.barrier()
+            world.assemble()
     if not world.leads:
         return None
     points = tuple(_point(count, times[count]) for count in counts)
@@ -74,15 +76,16 @@ class _Run:
     def block(self, extent: Extent) -> list[list[float]]:
         """Seconds of each step of one block, by rank. The first block also decides how many steps a block has."""
         if not self.steps_per_block:
-            self._times(WARMUP_STEPS)
-            step_s = statistics.median(self._times(2))
+            self.times(WARMUP_STEPS)
+            step_s = statistics.median(self.times(2))
             steps = max(extent.least_steps, min(extent.most_steps, round(extent.block_s / max(step_s, 1e-6))))
             self.steps_per_block = self.team.from_leader(steps)
-        self._times(1)
-        taken: list[list[float]] = self.team.gather(self._times(self.steps_per_block))
+        self.times(1)
+        taken: list[list[float]] = self.team.gather(self.times(self.steps_per_block))
         return taken
 
-    def _times(self, steps: int) -> list[float]:
+    def times(self, steps: int) -> list[float]:
+        """Seconds of each of so many steps, from start to start, on this rank."""
         clock = self.team.world.clock
         marks = [clock.mark()]
         for _ in range(steps):
@@ -91,6 +94,19 @@ class _Run:
             self.team.world.beat.move(self.team.world.beat.label)
         clock.settle()
         return [clock.between(marks[index], marks[index + 1]) for index in range(steps)]
+
+
+def measure_steps(team: Team, model: str, batch: int, effort: Effort) -> list[StepSample]:
+    """Real DDP steps of a model by torch's defaults, the slowest rank of each; on rank 0, an empty list elsewhere."""
+    world = team.world
+    world.beat.move(f"training {model} for real on {team.size} ranks")
+    job = real_job(find_model(model), batch, "fp32", "sgd-momentum", world.device)
+    trainer = TRAINERS["ddp"](job, StrategyTable(), team.group)
+    run = _Run(team, trainer)
+    timing = interleave(team, {"step": lambda: run.times(1)[0]}, effort)["step"]
+    slowest = over_ranks(team, timing, max)
+    step = StepSample(model=model, batch=batch, ranks=team.size, strategy="ddp", timing=slowest)
+    return [step] if world.leads else []
 
 
 def _prepare(

@@ -118,7 +118,7 @@ class CollectiveSample(Table):
     """One collective over ``ranks`` ranks on ``hosts`` hosts, ``in_flight`` of them started together.
 
     ``size_bytes`` is what nccl-tests calls size: the whole buffer. A sample is the time until all that were started
-    have ended, on the rank that came last: it waited for nobody.
+    have ended, in the mean over the ranks.
     """
 
     collective: Collective

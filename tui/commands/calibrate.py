@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simcore.errors import InputError, MeasurementError
+from simcore.units import format_seconds
 from tui.arguments import counts, devices, positive, seconds
 from tui.ranks import choose_devices, inside_torchrun, need_torch, run_as_rank, run_on
+
+if TYPE_CHECKING:
+    from simcore.profile.schema import Profile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +70,22 @@ def _known_model(name: str | None) -> str | None:
     return name
 
 
+def _checked(profile: Profile) -> list[str]:
+    """The short real runs beside what the profile predicts of them, which has not seen them; a line each."""
+    from simcore.predict import Measured, predict
+    from simcore.scenario.schema import Scenario
+
+    lines = []
+    for step in profile.samples.steps:
+        workload = {"model": step.model, "batch_per_gpu": step.batch}
+        scenario = Scenario.model_validate({"title": step.model, "workload": workload, "sweep": {"gpus": [step.ranks]}})
+        measured = Measured(step.ranks, statistics.median(step.timing.samples_s), "profile", calibrate=False)
+        point = predict(scenario, profile, (measured,)).points[0]
+        seconds = f"{format_seconds(point.step_time_s.p50)} predicted, {format_seconds(measured.step_time_s)} measured"
+        lines.append(f"check: {step.model}, batch {step.batch}, {step.ranks} rank(s): {seconds}, {point.error:+.1%}")
+    return lines
+
+
 def _write(table: dict[str, Any], output: Path) -> None:
     from simcore.files import parse
     from simcore.profile.fit import fit_samples
@@ -77,5 +98,7 @@ def _write(table: dict[str, Any], output: Path) -> None:
     machine = profile.machine
     sweeps = {(sample.collective, sample.ranks) for sample in profile.samples.collectives}
     models = sorted({sample.model for sample in profile.samples.models})
+    for line in _checked(profile):
+        print(line)
     print(f"{output}: {machine.world_size} x {machine.device} on {len(machine.hosts)} host(s), torch {machine.torch}; "
           f"{len(models)} models ({', '.join(models)}), {len(sweeps)} collective sweeps")  # fmt: skip
