@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcore.accuracy import Accuracy, Scored, score
-from simcore.costs.charge import StepPlan, cost_of, plan_step
+from simcore.costs.charge import cost_of
 from simcore.costs.resolve import Costs, resolve_costs
 from simcore.costs.spread import STRUCTURE_SPREAD, Assumption, Uncertain, normal_samples
 from simcore.evidence import posterior_factor
@@ -24,6 +24,7 @@ from simcore.knee import Knee, find_knee
 from simcore.memory import memory_bytes
 from simcore.scenario.schema import Scenario
 from simcore.strategies.ddp import COMPUTE
+from simcore.strategies.plan import StepPlan, plan_step
 from simcore.units import GIB, MS
 from simcore.workload.models import MODELS, build_model
 

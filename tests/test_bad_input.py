@@ -96,6 +96,10 @@ BAD_SCENARIOS: dict[str, tuple[Edit, str]] = {
         swap('model = "resnet50"', "layers = [{ forward_ms = -1.0, backward_ms = 1.0 }]"),
         "workload.layers[0].forward_ms: found -1.0",
     ),
+    "measured beyond the node": (
+        add('[[measured]]\ngpus = 16\nstep_time_ms = 1.0\nsource = "x"'),
+        "cluster.inter_node: is missing",
+    ),
     "precision that the GPU lacks": (swap("amp-fp16", "amp-bf16"), ""),
 }
 BAD_SCENARIOS["precision that the GPU lacks"] = (

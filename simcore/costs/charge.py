@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +11,8 @@ from numpy.typing import NDArray
 from simcore.costs.network import TransferCost
 from simcore.costs.resolve import Costs
 from simcore.costs.spread import Uncertain
-from simcore.graph.compiled import CompiledGraph, compile_graph, fold
+from simcore.graph.compiled import CompiledGraph, fold
 from simcore.graph.tasks import Compute, Kind, Overhead, Task, Transfer
-from simcore.scenario.schema import StrategyTable
-from simcore.strategies.table import STRATEGIES
-from simcore.workload.step import StepShape
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -84,14 +80,6 @@ class Charges:
         return slowed
 
 
-@dataclass(frozen=True, eq=False)
-class StepPlan:
-    """A planned step: charges on its whole graph for those who look at it, and on its folded one for its time."""
-
-    whole: Charges
-    folded: Charges
-
-
 def cost_of(costs: Costs, transfer: Transfer, ranks: int) -> TransferCost:
     """The whole collective that ``transfer`` is a part of."""
     return costs.network.transfer(transfer.collective, transfer.size_bytes, ranks)
@@ -111,18 +99,13 @@ def uncertain_of(task: Task) -> Uncertain:
     return Uncertain.OVERHEAD if task.kind is Kind.HOST else Uncertain.COMPUTE
 
 
-@lru_cache(maxsize=256)
-def plan_step(shape: StepShape, strategy: StrategyTable, backend: str) -> StepPlan:
-    """The plan of a strategy on a workload's shape; the same arguments give the same plan, built once."""
-    graph = compile_graph(STRATEGIES[strategy.data](shape, strategy, backend))
-    work, transfers = _matrix(graph, len(shape.forward), len(shape.backward))
+def charge(graph: CompiledGraph, layers: int, pieces: int) -> tuple[Charges, Charges]:
+    """The charges of a graph over so many forward layers and backward pieces: on the whole of it, and on it folded."""
+    work, transfers = _matrix(graph, layers, pieces)
     folding = fold(graph)
     place = {int(first): folded for folded, first in enumerate(folding.first)}
     folded_transfers = tuple((place[task], transfer) for task, transfer in transfers)
-    return StepPlan(
-        whole=_charges(graph, work, transfers),
-        folded=_charges(folding.graph, folding.sum(work), folded_transfers),
-    )
+    return _charges(graph, work, transfers), _charges(folding.graph, folding.sum(work), folded_transfers)
 
 
 def _charges(graph: CompiledGraph, work: Array, transfers: tuple[tuple[int, Transfer], ...]) -> Charges:

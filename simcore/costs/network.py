@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from simcore.costs.spread import Assumption
+from simcore.errors import InputError
 from simcore.profile.fitted import Collective, CollectiveCurve, CollectiveLaw, Fit
 from simcore.scenario.schema import LinkTable
 from simcore.units import GB, US
@@ -67,6 +68,9 @@ def ring_hops(collective: Collective, ranks: int) -> int:
             return ranks - 1
 
 
+SPREAD_PER_DOUBLING = 0.03
+"""How much less sure a measured curve is with each doubling of the count that it is carried over: a prior."""
+
 PIPELINE_GAMMA = 0.5
 """How far latency and wire time add up beyond their sum in a chunked pipeline: x + 2·gamma·sqrt(L·x)."""
 
@@ -85,7 +89,10 @@ class CatalogNetwork:
     inter: LinkTable | None
 
     def transfer(self, collective: Collective, size_bytes: float, ranks: int) -> TransferCost:
-        """The closed form above; the link named is the one that carries its bytes longest."""
+        """The closed form above; the link named is the one that carries its bytes longest.
+
+        Raises ``InputError`` where the ranks use a link that is not named.
+        """
         if ranks < 2:
             return NOTHING
         inside = min(ranks, self.gpus_per_node)
@@ -99,7 +106,10 @@ class CatalogNetwork:
             legs.append((self.inter_name, self.inter, _hops_across(collective, nodes)))
         known = [(name, link, hops) for name, link, hops in legs if link is not None]
         if len(known) != len(legs):
-            raise ValueError(f"{ranks} ranks in nodes of {self.gpus_per_node} cross a link that was not named")
+            raise InputError(
+                f"{ranks} GPUs in nodes of {self.gpus_per_node} use a link that the scenario does not name; "
+                "give cluster.intra_node and cluster.inter_node"
+            )
         hops_s = sum(hops * link.latency_us * US for _, link, hops in known)
         launch_s = max(link.launch_us * US for _, link, _ in known)
         name, slowest, _ = min(known, key=lambda leg: self._rate(leg[1]))
@@ -154,7 +164,7 @@ class MeasuredNetwork:
         if curve.ranks != ranks:
             law = self._law(collective, hosts > 1)
             time_s *= _law_s(law, size_bytes, ranks) / _law_s(law, size_bytes, curve.ranks)
-            spread = math.hypot(spread, law.spread) + 0.03 * abs(math.log2(ranks / curve.ranks))
+            spread = math.hypot(spread, law.spread) + SPREAD_PER_DOUBLING * abs(math.log2(ranks / curve.ranks))
         link = "network between hosts" if hosts > 1 else "links inside the host"
         return TransferCost(time_s * max(0.0, 1 - wire_share), time_s * wire_share, spread, spread, link)
 

@@ -132,7 +132,7 @@ def _from_catalog(scenario: Scenario, where: str) -> Costs:
     gpu_name, gpu = _gpu(scenario, where)
     on_cpu = gpu_name == CPU
     given = scenario.workload.layers is not None
-    ranks_per_node = scenario.cluster.gpus_per_node or max(scenario.sweep.gpus)
+    ranks_per_node = scenario.cluster.gpus_per_node or scenario.largest_count
     compute = resolve_compute(scenario, None, where)
     return Costs(
         compute=compute,
@@ -226,7 +226,7 @@ def _gpu(scenario: Scenario, where: str) -> tuple[str, Gpu]:
 
 
 def _catalog_network(scenario: Scenario, ranks_per_node: int, where: str) -> CatalogNetwork:
-    cluster, most = scenario.cluster, max(scenario.sweep.gpus)
+    cluster, most = scenario.cluster, scenario.largest_count
     needs_intra, needs_inter = min(ranks_per_node, most) > 1, most > ranks_per_node
     for needed, key in ((needs_intra, "intra_node"), (needs_inter, "inter_node")):
         if needed and getattr(cluster, key) is None:
@@ -244,7 +244,7 @@ def _catalog_network(scenario: Scenario, ranks_per_node: int, where: str) -> Cat
 
 def _measured_network(scenario: Scenario, profile: Profile, ranks_per_node: int, where: str) -> Network:
     """The profile's network; beyond what it crossed, the catalogue's links, which the scenario must then name."""
-    most = max(scenario.sweep.gpus)
+    most = scenario.largest_count
     crossed = {curve.hosts > 1 for curve in profile.fit.curves if curve.collective == "all_reduce"}
     crosses = most > ranks_per_node
     beyond = None

@@ -166,6 +166,11 @@ class Scenario(Table):
         return self
 
     @property
+    def largest_count(self) -> int:
+        """The most GPUs that the scenario speaks of: in its sweep or at a measured point."""
+        return max(*self.sweep.gpus, *(point.gpus for point in self.measured), 1)
+
+    @property
     def strong_scaling(self) -> bool:
         """Whether the whole job's batch stays as GPUs are added."""
         return self.workload.global_batch is not None
