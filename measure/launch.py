@@ -177,18 +177,19 @@ def _post_mortem(pulse: Pulse, error: ChildFailedError, died: list[int]) -> str:
 
 def _has_died(pid: int) -> bool:
     """Whether a child has ended, without taking its exit status from the launcher."""
-    if not pid:
-        return False
+    return bool(pid) and _child_state(pid) != "alive"
+
+
+def _child_state(pid: int) -> str:
+    """``alive``, ``ended``, or ``gone`` where it is no child of this process (any more)."""
     try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return "alive" if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None else "ended"
     except ChildProcessError:
-        return True
+        return "gone"
 
 
 def _kill_all(pulse: Pulse) -> None:
     for rank in pulse.vitals():
-        if rank.pid:
-            try:
-                os.kill(rank.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        # Only children: the number of a process that is gone may already belong to another.
+        if rank.pid and _child_state(rank.pid) == "alive":
+            os.kill(rank.pid, signal.SIGKILL)

@@ -186,7 +186,14 @@ class MeasuredNetwork:
         return min(alike, key=lambda curve: abs(math.log(ranks / curve.ranks)), default=None)
 
     def _law(self, collective: Collective, crosses_hosts: bool) -> CollectiveLaw:
-        return next(law for law in self.fit.laws if law.collective == collective and law.crosses_hosts == crosses_hosts)
+        for law in self.fit.laws:
+            if law.collective == collective and law.crosses_hosts == crosses_hosts:
+                return law
+        where = "across hosts" if crosses_hosts else "inside a host"
+        raise InputError(
+            f"{self.source}: its fit has no law for {collective} {where}, so it cannot speak of counts that were not "
+            "measured; calibrate again"
+        )
 
 
 def law_seconds(
