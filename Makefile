@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: install test lint demo lab lab-small bench
+.PHONY: install test lint demo lab lab-small bench screenshot
 
 install: $(STAMP)
 
@@ -37,6 +37,10 @@ lab: $(STAMP)
 
 lab-small: $(STAMP)
 	$(BIN)/python -m tests.lab.rehearse --small
+
+# The README's picture of the explorer.
+screenshot: $(STAMP)
+	$(BIN)/python -m tests.screenshot
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench

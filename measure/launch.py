@@ -182,6 +182,12 @@ def _has_died(pid: int) -> bool:
 
 def _child_state(pid: int) -> str:
     """``alive``, ``ended``, or ``gone`` where it is no child of this process (any more)."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13: a number that answers is taken for the child
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return "gone"
+        return "alive"
     try:
         return "alive" if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None else "ended"
     except ChildProcessError:

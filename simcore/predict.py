@@ -58,12 +58,16 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One GPU count: the predicted step and throughput, what the step is made of (sums to p50), and memory by use."""
+    """One GPU count: the predicted step and throughput, what the step is made of (sums to p50), and memory by use.
+
+    The band of the efficiency is narrower than the step's: what is unsure of one GPU alike cancels.
+    """
 
     gpus: int
     step_time_s: Band
     throughput: Band
     efficiency: float
+    efficiency_band: Band
     breakdown_s: dict[str, float]
     memory_bytes: dict[str, float]
     fits: bool | None
@@ -116,9 +120,9 @@ def predict(
     plan = plan_step(costs.compute.shape, scenario.strategy, costs.backend)
     asked = sorted({*scenario.sweep.gpus, *(point.gpus for point in known if not point.calibrate)})
     base = _base_count(scenario, asked)
-    step = _evaluate(scenario, plan, costs, sorted({base, *asked}))
+    step = _evaluate(scenario, plan, costs, sorted({base, *asked}), base)
     measured_at = {point.gpus: point for point in known}
-    points = tuple(_point(step, gpus, base, measured_at.get(gpus)) for gpus in asked)
+    points = tuple(_point(step, gpus, measured_at.get(gpus)) for gpus in asked)
     curve = ([p.gpus for p in points], [p.throughput.p50 for p in points], [p.bottleneck for p in points])
     return Prediction(
         scenario=scenario,
@@ -187,7 +191,8 @@ def _base_count(scenario: Scenario, counts: list[int]) -> int:
 class _Step:
     """A step evaluated at several counts: the folded timeline at the medians of all costs, and samples of its length.
 
-    ``samples [counts, samples]`` are sorted, in seconds; ``breakdown [counts]`` are parts of one.
+    ``samples`` and ``efficiencies`` ``[counts, samples]`` are sorted, in seconds and as parts of the throughput of each
+    of ``base`` GPUs; ``breakdown [counts]`` are parts of one.
     """
 
     scenario: Scenario
@@ -196,15 +201,17 @@ class _Step:
     timeline: Timeline
     breakdown: list[dict[str, float]]
     samples: Array
-
-    def band(self, gpus: int) -> Band:
-        """The step time's median and 80 % band at a count, seconds."""
-        row = self.samples[self.counts.index(gpus)]
-        low, middle, high = (float(row[round(share * (len(row) - 1))]) for share in (0.1, 0.5, 0.9))
-        return Band(low, middle, high)
+    efficiencies: Array
 
 
-def _evaluate(scenario: Scenario, plan: StepPlan, costs: Costs, counts: list[int]) -> _Step:
+def _band(sorted_samples: Array) -> Band:
+    """The median and the 80 % band of samples in rising order."""
+    last = len(sorted_samples) - 1
+    low, middle, high = (float(sorted_samples[round(share * last)]) for share in (0.1, 0.5, 0.9))
+    return Band(low, middle, high)
+
+
+def _evaluate(scenario: Scenario, plan: StepPlan, costs: Costs, counts: list[int], base: int) -> _Step:
     graph = plan.folded.graph
     durations = plan.folded.durations(costs, [scenario.local_batch(count) for count in counts], counts)
     timeline = graph.evaluate(durations)
@@ -214,8 +221,10 @@ def _evaluate(scenario: Scenario, plan: StepPlan, costs: Costs, counts: list[int
     parts = timeline.breakdown(COMPUTE)
     shares = (np.stack(list(parts.values())) / timeline.step_time).T.tolist()
     breakdown = [dict(zip(parts, row, strict=True)) for row in shares]
-    samples = np.sort(ends * factors[Uncertain.STRUCTURE], axis=1)
-    return _Step(scenario, costs, counts, timeline, breakdown, samples)
+    samples = ends * factors[Uncertain.STRUCTURE]
+    per_gpu = np.array([[scenario.samples_per_step(count) / count] for count in counts]) / samples
+    efficiencies = np.sort(per_gpu / per_gpu[counts.index(base)], axis=1)
+    return _Step(scenario, costs, counts, timeline, breakdown, np.sort(samples, axis=1), efficiencies)
 
 
 def _spreads(costs: Costs, counts: list[int], plan: StepPlan) -> Array:
@@ -231,18 +240,19 @@ def _spreads(costs: Costs, counts: list[int], plan: StepPlan) -> Array:
     return spreads
 
 
-def _point(step: _Step, gpus: int, base: int, seen: Measured | None) -> Point:
-    """Everything about one count; efficiency is relative to the count ``base``."""
-    scenario, costs, band = step.scenario, step.costs, step.band(gpus)
+def _point(step: _Step, gpus: int, seen: Measured | None) -> Point:
+    """Everything about one count."""
+    scenario, costs, row = step.scenario, step.costs, step.counts.index(gpus)
+    band, efficiency = _band(step.samples[row]), _band(step.efficiencies[row])
     batch = scenario.samples_per_step(gpus)
-    base_rate = scenario.samples_per_step(base) / step.band(base).p50 / base
     memory = memory_bytes(scenario, costs.compute, gpus, on_gpu=costs.memory_gib is not None)
     return Point(
         gpus=gpus,
         step_time_s=band,
         throughput=Band(batch / band.p90, batch / band.p50, batch / band.p10),
-        efficiency=batch / band.p50 / gpus / base_rate,
-        breakdown_s={name: share * band.p50 for name, share in step.breakdown[step.counts.index(gpus)].items()},
+        efficiency=efficiency.p50,
+        efficiency_band=efficiency,
+        breakdown_s={name: share * band.p50 for name, share in step.breakdown[row].items()},
         memory_bytes=memory,
         fits=None if costs.memory_gib is None else sum(memory.values()) <= costs.memory_gib * GIB,
         bottleneck=_bottleneck(step, gpus),

@@ -10,9 +10,9 @@ from textual.widgets import Input, Select, Static
 
 from simcore.errors import InputError
 from simcore.scenario.load import load_scenario
-from tui.app.curve import Metric
 from tui.app.edit import apply, what_if_of
 from tui.app.explorer import Explorer
+from tui.metric import Metric
 
 ROOT = Path(__file__).parent.parent
 RESNET = load_scenario(ROOT / "scenarios/8xA100.toml")

@@ -1,42 +1,53 @@
-"""The curve on a plain terminal: median, band, ideal line and measured points, drawn with plotext."""
+"""A curve on a plain terminal: median, band, ideal line and measured points, drawn with plotext."""
 
 from __future__ import annotations
 
 from simcore.predict import Prediction
+from tui.metric import Metric, band_of, ideal_of, label_of, measured_of
 
-DECADES_FOR_LOG = 16
+SPAN_FOR_LOG = 16
+"""Counts that span at least this factor are drawn on log scales."""
+
+TICK_LINES = 4
+"""About one labelled value in so many lines."""
 
 
-def curve_chart(prediction: Prediction, width: int, height: int, colour: bool) -> str:
-    """Throughput over GPUs as text of ``width`` x ``height`` characters; log scales where the counts span far."""
+def curve_chart(prediction: Prediction, metric: Metric, width: int, height: int, colour: bool) -> str:
+    """The metric over GPUs as text of ``width`` x ``height`` characters; log scales where the counts span far."""
     import plotext
 
     points = prediction.points
     gpus = [point.gpus for point in points]
-    wide = gpus[-1] / gpus[0] >= DECADES_FOR_LOG
-    first = points[0].throughput.p50 / points[0].gpus
+    bands = [band_of(point, metric) for point in points]
     plotext.clear_figure()
-    plotext.theme("clear" if not colour else "pro")
+    plotext.theme("pro" if colour else "clear")
     plotext.plot_size(width, height)
-    plotext.plot(gpus, [first * count for count in gpus], marker="dot", label="ideal", color="gray")
-    plotext.plot(gpus, [point.throughput.p90 for point in points], marker="braille", label="80 % band", color="cyan")
-    plotext.plot(gpus, [point.throughput.p10 for point in points], marker="braille", color="cyan")
-    plotext.plot(gpus, [point.throughput.p50 for point in points], marker="hd", label="predicted", color="blue")
-    seen = [(point.gpus, _measured_rate(point.throughput.p50, point.step_time_s.p50, point.measured_step_time_s))
-            for point in points if point.measured_step_time_s is not None]  # fmt: skip
-    if seen:
-        plotext.scatter(
-            [count for count, _ in seen], [rate for _, rate in seen], marker="●", label="measured", color="red"
-        )
-    if wide:
-        plotext.xscale("log")
-        plotext.yscale("log")
+    plotext.plot(gpus, ideal_of(prediction, metric), marker="dot", label="ideal", color="gray")
+    plotext.plot(gpus, [band.p90 for band in bands], marker="braille", label="80 % band", color="cyan")
+    plotext.plot(gpus, [band.p10 for band in bands], marker="braille", color="cyan")
+    plotext.plot(gpus, [band.p50 for band in bands], marker="hd", label="predicted", color="blue")
+    seen = [(point.gpus, measured_of(prediction, point, metric)) for point in points]
+    known = [(count, value) for count, value in seen if value is not None]
+    if known:
+        counts, values = (list(column) for column in zip(*known, strict=True))
+        plotext.scatter(counts, values, marker="●", label="measured", color="red")
+    wide = gpus[-1] / gpus[0] >= SPAN_FOR_LOG
+    log = wide and metric is not Metric.EFFICIENCY
+    plotext.xscale("log" if wide else "linear")
+    plotext.yscale("log" if log else "linear")
     plotext.xticks(gpus, [str(count) for count in gpus])
-    plotext.xlabel("GPUs")
-    plotext.title(f"throughput, {prediction.unit}")
+    shown = [*ideal_of(prediction, metric), *(edge for band in bands for edge in (band.p10, band.p90))]
+    low, high = (min(shown), max(shown)) if log else (0.0, max(shown))
+    if not log:
+        plotext.ylim(low, high)
+    ticks = _ticks(low, high, height // TICK_LINES, log)
+    plotext.yticks(ticks, [label_of(metric, tick) for tick in ticks])
+    plotext.title(f"throughput, {prediction.unit}" if metric is Metric.THROUGHPUT else metric.value)
     text: str = plotext.build()
     return text if colour else plotext.uncolorize(text)
 
 
-def _measured_rate(throughput: float, step_s: float, measured_s: float | None) -> float:
-    return throughput * step_s / (measured_s or step_s)
+def _ticks(low: float, high: float, steps: int, log: bool) -> list[float]:
+    """Values from ``low`` to ``high`` in so many even steps, by ratio on a log scale."""
+    parts = [step / steps for step in range(steps + 1)]
+    return [low * (high / low) ** part if log else low + (high - low) * part for part in parts]

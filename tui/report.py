@@ -11,12 +11,14 @@ from simcore.accuracy import Accuracy
 from simcore.predict import Point, Prediction
 from simcore.units import format_count, format_seconds
 from tui.chart import curve_chart
+from tui.metric import Metric
 
 if TYPE_CHECKING:
     from simcore.profile.measured import MeasuredFile
 
 CHART_WIDTH = 78
-CHART_HEIGHT = 18
+CHARTS = {Metric.THROUGHPUT: 16, Metric.EFFICIENCY: 10}
+"""What is drawn, and how many lines high."""
 
 
 def print_prediction(prediction: Prediction, measured: MeasuredFile | None, explain: bool) -> None:
@@ -30,7 +32,8 @@ def print_prediction(prediction: Prediction, measured: MeasuredFile | None, expl
     width = min(CHART_WIDTH, shutil.get_terminal_size((CHART_WIDTH, 24)).columns)
     if len(prediction.points) > 1:
         print()
-        print(curve_chart(prediction, width, CHART_HEIGHT, colour))
+        for metric, height in CHARTS.items():
+            print(curve_chart(prediction, metric, width, height, colour))
     print()
     knee = prediction.knee
     print(f"knee        {knee.gpus or 'none'}: {knee.why}")

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import StrEnum
 
 from textual_plot import HiResMode, LegendLocation, PlotWidget
 from textual_plot.axis_formatter import AxisFormatter
 
-from simcore.predict import Band, Point, Prediction
-from simcore.units import format_count, format_seconds
-
-
-class Metric(StrEnum):
-    """What the vertical axis shows."""
-
-    THROUGHPUT = "throughput"
-    STEP_TIME = "step time"
-    EFFICIENCY = "efficiency"
+from simcore.predict import Prediction
+from tui.metric import Metric, band_of, ideal_of, label_of, measured_of
 
 
 class _Counts(AxisFormatter):
@@ -51,7 +42,7 @@ class _Values(AxisFormatter):
 
     def get_labels_for_ticks(self, ticks: Sequence[float]) -> list[str]:
         """The values with their unit."""
-        return [_label(self._metric, 10**tick if self._log else tick) for tick in ticks]
+        return [label_of(self._metric, 10**tick if self._log else tick) for tick in ticks]
 
 
 class CurvePlot(PlotWidget):
@@ -62,7 +53,7 @@ class CurvePlot(PlotWidget):
         points = prediction.points
         x = [math.log2(point.gpus) for point in points]
         bands = [band_of(point, metric) for point in points]
-        ideal = _ideal(prediction, metric)
+        ideal = ideal_of(prediction, metric)
         place = (lambda value: math.log10(max(value, 1e-12))) if log else (lambda value: value)
         self.clear()
         self.plot(
@@ -97,54 +88,3 @@ class CurvePlot(PlotWidget):
         self.set_xlabel("GPUs")
         self.set_ylabel(prediction.unit if metric is Metric.THROUGHPUT else metric.value)
         self.show_legend(LegendLocation.BOTTOMLEFT if metric is Metric.EFFICIENCY else LegendLocation.TOPLEFT)
-
-
-def band_of(point: Point, metric: Metric) -> Band:
-    """The metric's band at a point, low to high."""
-    match metric:
-        case Metric.THROUGHPUT:
-            return point.throughput
-        case Metric.STEP_TIME:
-            return point.step_time_s
-        case Metric.EFFICIENCY:
-            scale = point.efficiency * point.step_time_s.p50
-            band = point.step_time_s
-            return Band(scale / band.p90, point.efficiency, scale / band.p10)
-
-
-def measured_of(prediction: Prediction, point: Point, metric: Metric) -> float | None:
-    """The metric at a point as it was measured."""
-    if point.measured_step_time_s is None:
-        return None
-    ratio = point.step_time_s.p50 / point.measured_step_time_s
-    match metric:
-        case Metric.THROUGHPUT:
-            return point.throughput.p50 * ratio
-        case Metric.STEP_TIME:
-            return point.measured_step_time_s
-        case Metric.EFFICIENCY:
-            return point.efficiency * ratio
-
-
-def _ideal(prediction: Prediction, metric: Metric) -> list[float]:
-    """Linear scaling of the first point."""
-    first = prediction.points[0]
-    match metric:
-        case Metric.THROUGHPUT:
-            return [first.throughput.p50 / first.gpus * point.gpus for point in prediction.points]
-        case Metric.STEP_TIME if prediction.scenario.strong_scaling:
-            return [first.step_time_s.p50 * first.gpus / point.gpus for point in prediction.points]
-        case Metric.STEP_TIME:
-            return [first.step_time_s.p50 for _ in prediction.points]
-        case Metric.EFFICIENCY:
-            return [1.0 for _ in prediction.points]
-
-
-def _label(metric: Metric, value: float) -> str:
-    match metric:
-        case Metric.THROUGHPUT:
-            return format_count(value)
-        case Metric.STEP_TIME:
-            return format_seconds(value)
-        case Metric.EFFICIENCY:
-            return f"{value:.0%}"

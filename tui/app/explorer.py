@@ -16,8 +16,9 @@ from simcore.predict import Measured, Point, Prediction, predict
 from simcore.profile.schema import Profile
 from simcore.scenario.schema import Scenario
 from simcore.units import format_count, format_seconds
-from tui.app.curve import CurvePlot, Metric
+from tui.app.curve import CurvePlot
 from tui.app.edit import WhatIf, apply, what_if_of
+from tui.metric import Metric
 from tui.report import accuracy_line
 
 FIELDS = {

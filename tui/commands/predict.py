@@ -91,6 +91,7 @@ def _point_json(point: Point, unit: str) -> dict[str, Any]:
         "step_time_s": asdict(point.step_time_s),
         "throughput": asdict(point.throughput) | {"unit": unit},
         "efficiency": point.efficiency,
+        "efficiency_band": asdict(point.efficiency_band),
         "breakdown_s": point.breakdown_s,
         "memory_gib": point.memory_gib,
         "fits": point.fits,
