@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from simcore import catalog
 from simcore.catalog.load import find_gpu, find_link, gpus, known_gpu, links
 from simcore.errors import InputError
+from simcore.files import Table
 
 NVIDIA = [name for name in gpus() if not name.startswith(("MI", "CPU"))]
 
@@ -34,6 +40,14 @@ def test_fp32_peaks_are_cores_times_clock(name: str) -> None:
 @pytest.mark.parametrize("name", links())
 def test_every_link_has_a_source(name: str) -> None:
     assert len(links()[name].source) > 10
+
+
+@pytest.mark.parametrize(("file", "known"), [("gpus.toml", gpus), ("links.toml", links)])
+def test_tables_parsed_alone_are_those_of_the_whole_file(file: str, known: Callable[[], dict[str, Table]]) -> None:
+    whole = tomllib.loads((Path(catalog.__file__).parent / file).read_text())
+    assert whole.keys() == known().keys()
+    for name, table in whole.items():
+        assert type(known()[name]).model_validate(table) == known()[name]
 
 
 def test_gpus_are_found_by_any_name() -> None:

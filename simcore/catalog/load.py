@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from functools import cache
 from importlib import resources
@@ -12,6 +13,8 @@ from pydantic import Field
 from simcore.errors import InputError
 from simcore.files import Table, nearest
 from simcore.scenario.schema import LinkTable, Name, PositiveFloat, PositiveInt
+
+HEADER = re.compile(r'^\["?(?P<name>[^"\]]+)"?\]$', re.MULTILINE)
 
 
 class Gpu(Table):
@@ -30,17 +33,17 @@ class Gpu(Table):
 
 def gpus() -> dict[str, Gpu]:
     """Every GPU by its canonical name."""
-    return {name: _gpu(name) for name in _tables("gpus.toml")}
+    return {name: _gpu(name) for name in _sections("gpus.toml")}
 
 
 def links() -> dict[str, LinkTable]:
     """Every link by its name."""
-    return {name: _link(name) for name in _tables("links.toml")}
+    return {name: _link(name) for name in _sections("links.toml")}
 
 
 def find_gpu(name: str, where: str) -> tuple[str, Gpu]:
     """The canonical name and the facts of a GPU, by name or alias. Raises ``InputError`` with the nearest name."""
-    canonical = _gpu_names().get(name.lower())
+    canonical = name if name in _sections("gpus.toml") else _gpu_names().get(name.lower())
     if canonical is None:
         raise InputError(f"{where}: unknown GPU '{name}'{nearest(name, _gpu_names())}; simscale catalog lists all")
     return canonical, _gpu(canonical)
@@ -54,7 +57,7 @@ def known_gpu(device: str) -> Gpu | None:
 
 def find_link(name: str, scope: str, own: dict[str, LinkTable], where: str) -> LinkTable:
     """A link of the scenario's own or of the catalogue. Raises ``InputError`` where unknown or of the other scope."""
-    known = own.get(name) or (_link(name) if name in _tables("links.toml") else None)
+    known = own.get(name) or (_link(name) if name in _sections("links.toml") else None)
     if known is None:
         fitting = [other for other, link in (links() | own).items() if link.scope == scope]
         raise InputError(f"{where}: unknown link '{name}'{nearest(name, fitting)}; simscale catalog lists all")
@@ -66,21 +69,30 @@ def find_link(name: str, scope: str, own: dict[str, LinkTable], where: str) -> L
 
 @cache
 def _gpu(name: str) -> Gpu:
-    return Gpu.model_validate(_tables("gpus.toml")[name])
+    return Gpu.model_validate(_table("gpus.toml", name))
 
 
 @cache
 def _link(name: str) -> LinkTable:
-    return LinkTable.model_validate(_tables("links.toml")[name])
+    return LinkTable.model_validate(_table("links.toml", name))
 
 
 @cache
 def _gpu_names() -> dict[str, str]:
     """Canonical names by every name in lower case."""
-    tables = _tables("gpus.toml")
-    return {known.lower(): name for name, table in tables.items() for known in (name, *table.get("aliases", ()))}
+    return {known.lower(): name for name, gpu in gpus().items() for known in (name, *gpu.aliases)}
+
+
+def _table(file: str, name: str) -> dict[str, Any]:
+    (table,) = tomllib.loads(_sections(file)[name]).values()
+    entry: dict[str, Any] = table
+    return entry
 
 
 @cache
-def _tables(file: str) -> dict[str, dict[str, Any]]:
-    return tomllib.loads(resources.files("simcore.catalog").joinpath(file).read_text(encoding="utf-8"))
+def _sections(file: str) -> dict[str, str]:
+    """The text of each top-level table by its name: a prediction needs a few of a hundred, so each is parsed alone."""
+    text = resources.files("simcore.catalog").joinpath(file).read_text(encoding="utf-8")
+    starts = [*HEADER.finditer(text)]
+    ends = [start.start() for start in starts[1:]] + [len(text)]
+    return {start["name"]: text[start.start() : end] for start, end in zip(starts, ends, strict=True)}
