@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +36,9 @@ Array = NDArray[np.float64]
 
 SMALL_SHARE = 0.02
 """Exposed communication below this part of the step is not called a bottleneck."""
+
+OVERLAP_DOUBT = 0.5
+"""How much of a collective's slowdown beside compute, in log space, may be otherwise beside other compute: a prior."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +239,8 @@ def _spreads(costs: Costs, counts: list[int], plan: StepPlan) -> Array:
     spreads[Uncertain.COMPUTE] = costs.compute_spread
     spreads[Uncertain.OVERHEAD] = costs.overhead.spread
     spreads[Uncertain.LATENCY] = [cost.latency_spread for cost in transfers]
-    spreads[Uncertain.WIRE] = [cost.wire_spread for cost in transfers]
+    beside_compute = OVERLAP_DOUBT * math.log(costs.overlap.collective_slowdown)
+    spreads[Uncertain.WIRE] = [math.hypot(cost.wire_spread, beside_compute) for cost in transfers]
     spreads[Uncertain.STRUCTURE] = STRUCTURE_SPREAD
     return spreads
 
