@@ -38,7 +38,7 @@ SMALL_SHARE = 0.02
 """Exposed communication below this part of the step is not called a bottleneck."""
 
 OVERLAP_DOUBT = 0.5
-"""How much of a collective's slowdown beside compute, in log space, may be otherwise beside other compute: a prior."""
+"""How much of the slowdown of what overlaps, in log space, may be otherwise in another model: a prior."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ def _evaluate(scenario: Scenario, plan: StepPlan, costs: Costs, counts: list[int
     graph = plan.folded.graph
     durations = plan.folded.durations(costs, [scenario.local_batch(count) for count in counts], counts)
     timeline = graph.evaluate(durations)
-    factors = np.exp(_spreads(costs, counts, plan)[:, :, None] * normal_samples()[:, None, :])
+    factors = np.exp(_spreads(costs, counts, plan, timeline)[:, :, None] * normal_samples()[:, None, :])
     sampled = durations[:, :, None] * factors[plan.folded.uncertain]
     ends = graph.ends(sampled.reshape(len(durations), -1)).max(axis=0).reshape(len(counts), -1)
     parts = timeline.breakdown(COMPUTE)
@@ -231,17 +231,28 @@ def _evaluate(scenario: Scenario, plan: StepPlan, costs: Costs, counts: list[int
     return _Step(scenario, costs, counts, timeline, breakdown, np.sort(samples, axis=1), efficiencies)
 
 
-def _spreads(costs: Costs, counts: list[int], plan: StepPlan) -> Array:
+def _spreads(costs: Costs, counts: list[int], plan: StepPlan, timeline: Timeline) -> Array:
     """Log-normal sigmas ``[uncertain, points]``; a network's are those of its largest collective."""
     largest = max((transfer for _, transfer in plan.folded.transfers), key=lambda transfer: transfer.size_bytes)
     transfers = [cost_of(costs, largest, count) for count in counts]
     spreads = np.empty((len(Uncertain), len(counts)))
-    spreads[Uncertain.COMPUTE] = costs.compute_spread
+    spreads[Uncertain.COMPUTE] = _compute_spreads(costs, counts, plan, timeline)
     spreads[Uncertain.OVERHEAD] = costs.overhead.spread
     spreads[Uncertain.LATENCY] = [cost.latency_spread for cost in transfers]
     beside_compute = OVERLAP_DOUBT * math.log(costs.overlap.collective_slowdown)
     spreads[Uncertain.WIRE] = [math.hypot(cost.wire_spread, beside_compute) for cost in transfers]
     spreads[Uncertain.STRUCTURE] = STRUCTURE_SPREAD
+    return spreads
+
+
+def _compute_spreads(costs: Costs, counts: list[int], plan: StepPlan, timeline: Timeline) -> Array:
+    """Log-normal sigmas of compute ``[points]``: its own, contention's, and of its slowdown where it overlaps."""
+    charges = plan.folded
+    seconds = (timeline.end - timeline.start)[charges.compute]
+    overlapped = (timeline.overlap_share(charges.compute, charges.wires) * seconds).sum(axis=0) / seconds.sum(axis=0)
+    beside_collectives = OVERLAP_DOUBT * math.log(costs.overlap.compute_slowdown) * overlapped
+    contention = np.array([costs.contention_spread_at(count) for count in counts])
+    spreads: Array = np.sqrt(costs.compute_spread**2 + contention**2 + beside_collectives**2)
     return spreads
 
 

@@ -69,6 +69,14 @@ class Costs:
         counts, passes, optimizers = zip(*points, strict=True)
         return float(np.interp(busy, counts, passes)), float(np.interp(busy, counts, optimizers))
 
+    def contention_spread_at(self, ranks: int) -> float:
+        """The log-normal sigma of that slowdown; none for a rank alone."""
+        return (
+            max((entry.spread for entry in self.contention), default=0.0)
+            if min(ranks, self.ranks_per_node) > 1
+            else 0.0
+        )
+
     def straggling_at(self, ranks: int) -> float:
         """How much longer the slowest of ``ranks`` computes than a typical one, step by step.
 
