@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -92,7 +92,7 @@ def _table(file: str, name: str) -> dict[str, Any]:
 @cache
 def _sections(file: str) -> dict[str, str]:
     """The text of each top-level table by its name: a prediction needs a few of a hundred, so each is parsed alone."""
-    text = resources.files("simcore.catalog").joinpath(file).read_text(encoding="utf-8")
+    text = (Path(__file__).parent / file).read_text(encoding="utf-8")
     starts = [*HEADER.finditer(text)]
     ends = [start.start() for start in starts[1:]] + [len(text)]
     return {start["name"]: text[start.start() : end] for start, end in zip(starts, ends, strict=True)}
