@@ -41,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(list(sys.argv[1:] if arguments is None else arguments))
     finally:
+        if arguments is None:
+            gc.freeze()  # the process ends here: nor is there anything to find on the way out
         if collecting:
             gc.enable()
 
