@@ -70,8 +70,7 @@ def run_ranks(
         saved = {key: os.environ.get(key) for key in environment}
         os.environ.update(environment)
         guard.start()
-        for name in ("torch.distributed.elastic", "torch.multiprocessing"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # what went wrong is said once, by us
+        logging.disable(logging.CRITICAL)  # what went wrong is said once, by us
         try:
             results = elastic_launch(config, _rank_main)(target, arguments, folder, ranks, device, timeout_s)
         except SignalException:
@@ -82,6 +81,7 @@ def run_ranks(
                 raise InputError(wrong[0].error) from None
             raise MeasurementError(guard.verdict or _post_mortem(pulse, error, guard.died)) from None
         finally:
+            logging.disable(logging.NOTSET)
             guard.stop()
             _kill_all(pulse)
             for key, value in saved.items():
