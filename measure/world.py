@@ -124,11 +124,6 @@ class Team:
         dist.barrier(group=self.group)
 
 
-def in_torchrun() -> bool:
-    """Whether this process is a rank that torchrun started."""
-    return "TORCHELASTIC_RUN_ID" in os.environ and "RANK" in os.environ
-
-
 def join_world(device_type: str, timeout_s: float, beat: Beat) -> World:
     """Join the world that the environment describes (torchrun's variables). Leave it with ``leave_world``.
 

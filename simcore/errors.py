@@ -1,4 +1,4 @@
-"""The three ways in which simscale fails, each with its exit code, so that every command ends alike."""
+"""The ways in which simscale fails, each with its exit code, so that every command ends alike."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ class SimscaleError(Exception):
     def __init__(self, *faults: str) -> None:
         self.faults = faults
         super().__init__("\n".join(faults))
-
-
-class CheckFailed(SimscaleError):
-    """The work was done and a check on its result failed (exit code 1)."""
 
 
 class InputError(SimscaleError):

@@ -170,7 +170,7 @@ def _from_profile(scenario: Scenario, profile: Profile, where: str) -> Costs:
     ranks_per_node = scenario.cluster.gpus_per_node or machine.ranks_per_host
     given = scenario.workload.layers is not None
     compute = resolve_compute(scenario, profile, where)
-    gpu = known_gpu(machine.device)
+    gpu = known_gpu(machine.device) if machine.backend == "nccl" else None
     return Costs(
         compute=compute,
         compute_spread=compute.assumption.spread,
@@ -182,7 +182,7 @@ def _from_profile(scenario: Scenario, profile: Profile, where: str) -> Costs:
         ranks_per_node=ranks_per_node,
         backend=_backend(scenario, machine.backend),
         device=machine.device,
-        memory_gib=gpu.memory_gib if gpu and machine.backend == "nccl" else None,
+        memory_gib=gpu.memory_gib if gpu else None,
         source=_source(profile),
     )
 

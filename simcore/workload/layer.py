@@ -41,11 +41,6 @@ class Layer:
         """Trainable elements of this layer."""
         return sum(parameter.elements for parameter in self.parameters)
 
-    @property
-    def backward_flops(self) -> float:
-        """FLOPs of the backward pass for one sample: one product for the inputs' gradient, one for the weights'."""
-        return 2.0 * self.forward_flops
-
 
 @dataclass(frozen=True, slots=True)
 class Model:
