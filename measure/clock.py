@@ -94,6 +94,10 @@ class Pacer:
         self._deadline = self._ended = time.perf_counter()
         self._gaps = []
 
+    def rejoin(self) -> None:
+        """Something real stood in between: the next piece starts now."""
+        self._deadline = self._ended = time.perf_counter()
+
     def start_backward(self) -> None:
         """The chain turns round: from here on gaps count, but for what forward's were."""
         self._gap_s = statistics.median(self._gaps) if self._gaps else 0.0

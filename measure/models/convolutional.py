@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from measure.models.chain import Chain
+
 
 class _ConvNormRelu(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
@@ -18,8 +20,10 @@ class _ConvNormRelu(nn.Module):
         return outputs
 
 
-class PlainCnn(nn.Module):
+class PlainCnn(Chain):
     """Stages of convolution, batch norm and ReLU, an average and a linear head."""
+
+    head_parts = ("classifier",)
 
     def __init__(self, stages: tuple[tuple[int, int], ...], classes: int) -> None:
         super().__init__()
@@ -29,11 +33,15 @@ class PlainCnn(nn.Module):
                 blocks.append(_ConvNormRelu(inputs, channels, 2 if stage and not position else 1))
                 inputs = channels
         self.features = nn.Sequential(*blocks)
-        self.head = nn.Linear(inputs, classes)
+        self.classifier = nn.Linear(inputs, classes)
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """``[batch, 3, side, side]`` to ``[batch, classes]``."""
-        outputs: torch.Tensor = self.head(self.features(images).mean(dim=(2, 3)))
+    def blocks(self) -> list[nn.Module]:
+        """Each convolution with its norm and ReLU."""
+        return list(self.features)
+
+    def head(self, states: torch.Tensor) -> torch.Tensor:
+        """``[batch, channels, side, side]`` to ``[batch, classes]``."""
+        outputs: torch.Tensor = self.classifier(states.mean(dim=(2, 3)))
         return outputs
 
 
@@ -89,8 +97,11 @@ class _Block(nn.Module):
         return summed
 
 
-class ResNet(nn.Module):
+class ResNet(Chain):
     """ResNet v1.5."""
+
+    stem_parts = ("conv1", "bn1")
+    head_parts = ("fc",)
 
     def __init__(self, depths: tuple[int, ...], bottleneck: bool, classes: int = 1000) -> None:
         super().__init__()
@@ -108,10 +119,16 @@ class ResNet(nn.Module):
         self.stages = len(depths)
         self.fc = nn.Linear(inputs, classes)
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """``[batch, 3, 224, 224]`` to ``[batch, classes]``."""
-        outputs = self.maxpool(self.relu(self.bn1(self.conv1(images))))
-        for stage in range(1, self.stages + 1):
-            outputs = self.get_submodule(f"layer{stage}")(outputs)
-        classes: torch.Tensor = self.fc(outputs.mean(dim=(2, 3)))
+    def stem(self, inputs: torch.Tensor) -> torch.Tensor:
+        """``[batch, 3, 224, 224]`` to ``[batch, 64, 56, 56]``."""
+        states: torch.Tensor = self.maxpool(self.relu(self.bn1(self.conv1(inputs))))
+        return states
+
+    def blocks(self) -> list[nn.Module]:
+        """The residual blocks of all stages."""
+        return [block for stage in range(self.stages) for block in self.get_submodule(f"layer{stage + 1}").children()]
+
+    def head(self, states: torch.Tensor) -> torch.Tensor:
+        """The average over the image, and its classes ``[batch, classes]``."""
+        classes: torch.Tensor = self.fc(states.mean(dim=(2, 3)))
         return classes

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import torch
 from torch import nn
 
+from measure.models.chain import Chain
 
-class Mlp(nn.Module):
+
+class Mlp(Chain):
     """Linear layers with ReLU between."""
 
     def __init__(self, widths: tuple[int, ...]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(left, right) for left, right in pairwise(widths))
-        self.relu = nn.ReLU()
+        self.relu = nn.ModuleList(nn.ReLU() for _ in widths[2:])
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """``[batch, widths[0]]`` to ``[batch, widths[-1]]``."""
-        for layer in list(self.layers)[:-1]:
-            inputs = self.relu(layer(inputs))
-        outputs: torch.Tensor = self.layers[-1](inputs)
-        return outputs
+    def blocks(self) -> list[nn.Module]:
+        """Layers and what rectifies between them, in turn."""
+        between = zip(self.layers, self.relu, strict=False)
+        return [*(module for pair in between for module in pair), self.layers[-1]]

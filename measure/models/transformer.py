@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import nn
 from torch.nn import functional
 
+from measure.models.chain import Chain, TensorPlan
+
 
 class _SelfAttention(nn.Module):
+    """Queries, keys and values of a head lie together, so that a shard of ``c_attn`` is a number of whole heads."""
+
     def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.width = hidden // heads
         self.c_attn = nn.Linear(hidden, 3 * hidden)
         self.c_proj = nn.Linear(hidden, hidden)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        query, key, value = (_split(part, self.heads) for part in self.c_attn(states).chunk(3, dim=-1))
+        query, key, value = _split(self.c_attn(states), 3 * self.width).chunk(3, dim=-1)
         attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         outputs: torch.Tensor = self.c_proj(_join(attended))
         return outputs
@@ -33,6 +39,15 @@ class _FeedForward(nn.Module):
 
 
 class _GptBlock(nn.Module):
+    tensor_plan: ClassVar[TensorPlan] = {
+        "attn.c_attn": "column",
+        "attn.c_proj": "row",
+        "mlp.c_fc": "column",
+        "mlp.c_proj": "row",
+        "ln_1": "norm",
+        "ln_2": "norm",
+    }
+
     def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(hidden)
@@ -46,8 +61,11 @@ class _GptBlock(nn.Module):
         return outputs
 
 
-class Gpt(nn.Module):
+class Gpt(Chain):
     """A GPT-2 layout; the output projection shares the token embedding."""
+
+    stem_parts = ("wte", "wpe")
+    head_parts = ("wte", "ln_f")
 
     def __init__(self, depth: int, hidden: int, heads: int, vocabulary: int, tokens: int) -> None:
         super().__init__()
@@ -56,18 +74,35 @@ class Gpt(nn.Module):
         self.h = nn.ModuleList(_GptBlock(hidden, heads) for _ in range(depth))
         self.ln_f = nn.LayerNorm(hidden)
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """``[batch, tokens]`` of token numbers to ``[batch, tokens, vocabulary]``."""
-        states = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
-        for block in self.h:
-            states = block(states)
+    def stem(self, inputs: torch.Tensor) -> torch.Tensor:
+        """``[batch, tokens]`` of token numbers to ``[batch, tokens, hidden]``."""
+        states: torch.Tensor = self.wte(inputs) + self.wpe(torch.arange(inputs.shape[1], device=inputs.device))
+        return states
+
+    def blocks(self) -> list[nn.Module]:
+        """The transformer's blocks."""
+        return list(self.h)
+
+    def head(self, states: torch.Tensor) -> torch.Tensor:
+        """``[batch, tokens, hidden]`` to ``[batch, tokens, vocabulary]``."""
         return functional.linear(self.ln_f(states), self.wte.weight)
 
 
 class _BertBlock(nn.Module):
+    tensor_plan: ClassVar[TensorPlan] = {
+        "query": "column",
+        "key": "column",
+        "value": "column",
+        "output": "row",
+        "up": "column",
+        "down": "row",
+        "norm_1": "norm",
+        "norm_2": "norm",
+    }
+
     def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.width = hidden // heads
         self.query, self.key, self.value = (nn.Linear(hidden, hidden) for _ in range(3))
         self.output = nn.Linear(hidden, hidden)
         self.norm_1 = nn.LayerNorm(hidden)
@@ -76,7 +111,7 @@ class _BertBlock(nn.Module):
         self.norm_2 = nn.LayerNorm(hidden)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        query, key, value = (_split(part(states), self.heads) for part in (self.query, self.key, self.value))
+        query, key, value = (_split(part(states), self.width) for part in (self.query, self.key, self.value))
         attended = functional.scaled_dot_product_attention(query, key, value)
         states = self.norm_1(states + self.output(_join(attended)))
         outputs: torch.Tensor = self.norm_2(states + self.down(functional.gelu(self.up(states))))
@@ -110,8 +145,11 @@ class _TiedDecoder(nn.Module):
         return functional.linear(states, weight, self.bias)
 
 
-class Bert(nn.Module):
+class Bert(Chain):
     """BERT with masked-word and next-sentence heads; without dropout."""
+
+    stem_parts = ("embeddings",)
+    head_parts = ("embeddings", "pooler", "transform", "transform_norm", "decoder", "seq_relationship")
 
     def __init__(self, depth: int, hidden: int, heads: int, vocabulary: int = 30522, tokens: int = 512) -> None:
         super().__init__()
@@ -123,21 +161,26 @@ class Bert(nn.Module):
         self.decoder = _TiedDecoder(vocabulary)
         self.seq_relationship = nn.Linear(hidden, 2)
 
-    def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """``[batch, tokens]`` to words ``[batch, tokens, vocabulary]`` and sentence order ``[batch, 2]``."""
-        states = self.embeddings(tokens)
-        for block in self.encoder:
-            states = block(states)
+    def stem(self, inputs: torch.Tensor) -> torch.Tensor:
+        """``[batch, tokens]`` of token numbers to ``[batch, tokens, hidden]``."""
+        states: torch.Tensor = self.embeddings(inputs)
+        return states
+
+    def blocks(self) -> list[nn.Module]:
+        """The encoder's blocks."""
+        return list(self.encoder)
+
+    def head(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Words ``[batch, tokens, vocabulary]`` and sentence order ``[batch, 2]``."""
         pooled = torch.tanh(self.pooler(states[:, 0]))
         words = self.transform_norm(functional.gelu(self.transform(states)))
         return self.decoder(words, self.embeddings.word.weight), self.seq_relationship(pooled)
 
 
-def _split(states: torch.Tensor, heads: int) -> torch.Tensor:
-    batch, tokens, hidden = states.shape
-    return states.view(batch, tokens, heads, hidden // heads).transpose(1, 2)
+def _split(states: torch.Tensor, width: int) -> torch.Tensor:
+    """``[batch, tokens, heads · width]`` to ``[batch, heads, tokens, width]``, for as many heads as there are."""
+    return states.unflatten(-1, (-1, width)).transpose(1, 2)
 
 
 def _join(states: torch.Tensor) -> torch.Tensor:
-    batch, heads, tokens, width = states.shape
-    return states.transpose(1, 2).reshape(batch, tokens, heads * width)
+    return states.transpose(1, 2).flatten(2)

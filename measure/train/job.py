@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
+from measure.clock import Pacer
 from measure.models.table import ReferenceModel
-from measure.paced import PacedLayer, PacedModel
+from measure.paced import Pace, PacedLayer, PacedModel
 from simcore.errors import InputError
 from simcore.scenario.schema import Optimizer, Precision
 
@@ -25,14 +28,38 @@ class PacedWork:
     optimizer_s: float
 
 
+@dataclass(frozen=True)
+class OptimizerChoice:
+    """An optimizer that is not made yet: trainers say over which parameters."""
+
+    kind: type[torch.optim.Optimizer]
+    options: dict[str, Any]
+
+    def over(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """The optimizer of ``parameters``."""
+        return self.kind(parameters, **self.options)
+
+
 @dataclass
 class Job:
-    """What a trainer trains. ``loss`` runs one forward pass of the (wrapped) model over this rank's batch."""
+    """What a trainer trains: a model, one batch for one copy of it, and what makes a loss and a step of them."""
 
     model: nn.Module
     device: torch.device
-    loss: Callable[[nn.Module], torch.Tensor]
-    optimizer: torch.optim.Optimizer
+    inputs: Any
+    targets: Any
+    criterion: Callable[[Any, Any], torch.Tensor]
+    optimizer: OptimizerChoice
+    autocast: torch.dtype | None = field(default=None)
+
+    def loss(self, wrapped: nn.Module) -> torch.Tensor:
+        """One forward pass of the (wrapped) model over the whole batch, and its loss."""
+        with self.precision():
+            return self.criterion(wrapped(self.inputs), self.targets)
+
+    def precision(self) -> torch.autocast:
+        """The context in which forward passes run."""
+        return torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None)
 
 
 def real_job(
@@ -44,41 +71,45 @@ def real_job(
     torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
     model = reference.build().to(device)
     inputs, targets = reference.batch(batch, device)
-
-    def loss(wrapped: nn.Module) -> torch.Tensor:
-        with torch.autocast(device.type, AUTOCAST.get(precision), enabled=precision in AUTOCAST):
-            return reference.loss(wrapped(inputs), targets)
-
-    return Job(model, device, loss, _optimizer(optimizer, model))
+    return Job(model, device, inputs, targets, reference.loss, OPTIMIZERS[optimizer], AUTOCAST.get(precision))
 
 
-def paced_job(work: PacedWork, device: torch.device) -> Job:
+def paced_job(work: PacedWork, batch: int, device: torch.device, pace: Pace | None = None) -> Job:
     """A model that waits its costed time; so does its optimizer."""
-    model = PacedModel(work.layers, device)
-    signal = torch.ones(1, device=device, requires_grad=True)
-    return Job(model, device, lambda wrapped: wrapped(signal).sum(), _PacedOptimizer(model, work.optimizer_s))
+    model = PacedModel(work.layers, device, pace)
+    elements = sum(parameter.numel() for parameter in model.parameters())
+    waits = {"pacer": model.pacer, "element_s": work.optimizer_s / max(1, elements)}
+    inputs = model.signal(batch, device)
+    return Job(
+        model, device, inputs, torch.zeros(batch, device=device), _total, OptimizerChoice(PacedOptimizer, waits)
+    )
 
 
-def _optimizer(name: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-    parameters = model.parameters()
-    match name:
-        case "sgd":
-            return torch.optim.SGD(parameters, lr=1e-3)
-        case "sgd-momentum":
-            return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9)
-        case "adam":
-            return torch.optim.Adam(parameters, lr=1e-4)
-        case "adamw":
-            return torch.optim.AdamW(parameters, lr=1e-4)
+def _total(outputs: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    return outputs.mean()
 
 
-class _PacedOptimizer(torch.optim.SGD):
-    """An optimizer step that only takes its costed time."""
+OPTIMIZERS: dict[str, OptimizerChoice] = {
+    "sgd": OptimizerChoice(torch.optim.SGD, {"lr": 1e-3}),
+    "sgd-momentum": OptimizerChoice(torch.optim.SGD, {"lr": 1e-3, "momentum": 0.9}),
+    "adam": OptimizerChoice(torch.optim.Adam, {"lr": 1e-4}),
+    "adamw": OptimizerChoice(torch.optim.AdamW, {"lr": 1e-4}),
+}
 
-    def __init__(self, model: PacedModel, step_s: float) -> None:
-        super().__init__(model.parameters(), lr=0.0)
-        self._pacer, self._step_s = model.pacer, step_s
+
+class PacedOptimizer(torch.optim.SGD):
+    """An optimizer step that only takes its costed time: so long for each element that this rank updates."""
+
+    def __init__(self, parameters: Any, pacer: Pacer, element_s: float) -> None:
+        super().__init__(parameters, lr=0.0)
+        self._pacer, self._element_s = pacer, element_s
 
     def step(self, closure: object = None) -> None:  # type: ignore[override]
         """Wait."""
-        self._pacer.wait_until(time.perf_counter() + self._step_s)
+        elements = sum(own_part(parameter).numel() for group in self.param_groups for parameter in group["params"])
+        self._pacer.wait_until(time.perf_counter() + elements * self._element_s)
+
+
+def own_part(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a distributed tensor that lies on this rank; any other tensor as it is."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

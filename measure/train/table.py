@@ -6,18 +6,29 @@ from collections.abc import Callable
 from typing import Protocol
 
 import torch
-import torch.distributed as dist
 
-from measure.train.ddp import build_ddp
 from measure.train.job import Job
-from simcore.scenario.schema import StrategyTable
+from measure.train.mesh import Mesh
+from measure.train.synchronous import SynchronousTrainer
+from simcore.scenario.strategy import StrategyTable
 
 
 class Trainer(Protocol):
     """What every strategy's trainer offers."""
 
+    steps: int
+    """Optimizer steps that one call of ``step`` takes."""
+
     def step(self) -> torch.Tensor:
-        """One optimizer step; returns the loss."""
+        """One optimizer step, or one round of them; returns the loss."""
+
+    def close(self) -> None:
+        """End whatever the trainer started."""
 
 
-TRAINERS: dict[str, Callable[[Job, StrategyTable, dist.ProcessGroup | None], Trainer]] = {"ddp": build_ddp}
+TRAINERS: dict[str, Callable[[Job, StrategyTable, Mesh], Trainer]] = {
+    "ddp": SynchronousTrainer,
+    "zero1": SynchronousTrainer,
+    "zero2": SynchronousTrainer,
+    "fsdp": SynchronousTrainer,
+}

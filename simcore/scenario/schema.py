@@ -11,12 +11,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from simcore.files import Table
+from simcore.scenario.strategy import StrategyTable
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16"]
 Optimizer = Literal["sgd", "sgd-momentum", "adam", "adamw"]
-DataParallel = Literal["ddp"]
-Compression = Literal["none", "fp16", "bf16"]
-Backend = Literal["auto", "nccl", "gloo"]
 
 PositiveInt = Annotated[int, Field(ge=1, le=10_000_000)]
 Count = Annotated[int, Field(ge=0, le=10**13)]
@@ -40,7 +38,8 @@ class WorkloadTable(Table):
     """What is trained: a catalogue model, a model measured in a profile, or layers spelled out; and how much at once.
 
     ``batch_per_gpu`` (weak scaling) and ``global_batch`` (strong scaling) exclude each other. Times of spelled-out
-    layers are those of ``timed_at_batch`` samples in one pass, by default the file's own ``batch_per_gpu``.
+    layers are those of ``timed_at_batch`` samples in one pass, by default the file's own ``batch_per_gpu``. The batch
+    is that of one copy of the model, which is one GPU unless tensor, context or pipeline degrees say otherwise.
     """
 
     model: Name | None = None
@@ -91,35 +90,26 @@ class LinkTable(Table):
 
 
 class ClusterTable(Table):
-    """The machines: which GPU, how many in a node, and what joins them. Links may be described in place."""
+    """The machines: which GPU, how many in a node, and what joins them. Links may be described in place.
+
+    ``stragglers`` of the ranks compute ``straggler_slowdown`` times as long as the rest.
+    """
 
     gpu: Name | None = None
     gpus_per_node: PositiveInt | None = None
     intra_node: Name | None = None
     inter_node: Name | None = None
     links: dict[str, LinkTable] = Field(default_factory=dict)
+    stragglers: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    straggler_slowdown: Annotated[float, Field(ge=1, le=1000)] = 1.0
 
     def __hash__(self) -> int:
-        return hash((self.gpu, self.gpus_per_node, self.intra_node, self.inter_node, *self.links.items()))
-
-
-class StrategyTable(Table):
-    """How the work is divided, in torch's own words; defaults are torch's."""
-
-    data: DataParallel = "ddp"
-    tensor_parallel: Literal[1] = 1
-    pipeline_parallel: Literal[1] = 1
-    bucket_cap_mb: Annotated[float, Field(gt=0, le=100_000)] | None = None
-    gradient_accumulation: Annotated[int, Field(ge=1, le=4096)] = 1
-    find_unused_parameters: bool = False
-    gradient_as_bucket_view: bool = False
-    static_graph: bool = False
-    compression: Compression = "none"
-    backend: Backend = "auto"
+        named = (self.gpu, self.gpus_per_node, self.intra_node, self.inter_node)
+        return hash((*named, self.stragglers, self.straggler_slowdown, *self.links.items()))
 
 
 class SweepTable(Table):
-    """The GPU counts to predict, rising."""
+    """The GPU counts to predict, rising; by default 1, 2, 4 and 8 copies of the model."""
 
     gpus: Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1)] = (1, 2, 4, 8)
 
@@ -159,10 +149,12 @@ class Scenario(Table):
     measured: Annotated[tuple[MeasuredTable, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
-    def _batches_divide(self) -> Self:
-        if self.workload.global_batch is not None:
-            for gpus in (*self.sweep.gpus, *(point.gpus for point in self.measured)):
-                self.local_batch(gpus)
+    def _counts_divide(self) -> Self:
+        if "sweep" not in self.model_fields_set:
+            counts = tuple(copies * self.strategy.gpus_per_copy for copies in SweepTable().gpus)
+            object.__setattr__(self, "sweep", SweepTable(gpus=counts))
+        for gpus in (*self.sweep.gpus, *(point.gpus for point in self.measured)):
+            self.local_batch(gpus)
         return self
 
     @property
@@ -176,19 +168,36 @@ class Scenario(Table):
         return self.workload.global_batch is not None
 
     def local_batch(self, gpus: int) -> int:
-        """Samples in one forward pass of one GPU. Raises ``ValueError`` where ``global_batch`` does not divide."""
+        """Samples in one pass of one copy of the model.
+
+        Raises ``ValueError`` where the GPUs do not hold whole copies, ``global_batch`` does not divide over them, or a
+        copy's batch does not divide into the pipeline's microbatches.
+        """
+        strategy = self.strategy
+        copies = strategy.copies(gpus)
         if self.workload.batch_per_gpu is not None:
-            return self.workload.batch_per_gpu
-        assert self.workload.global_batch is not None
-        passes = gpus * self.strategy.gradient_accumulation
-        batch, left = divmod(self.workload.global_batch, passes)
-        if left or not batch:
+            batch, known = self.workload.batch_per_gpu, f"batch_per_gpu = {self.workload.batch_per_gpu}"
+        else:
+            assert self.workload.global_batch is not None
+            known = f"global_batch = {self.workload.global_batch}"
+            parts = copies * strategy.gradient_accumulation
+            batch, left = divmod(self.workload.global_batch, parts)
+            if left or not batch:
+                raise ValueError(
+                    f"{known} does not divide over {gpus} GPUs ({copies} copies of the model) x "
+                    f"{strategy.gradient_accumulation} accumulated passes; choose a multiple of {parts}"
+                )
+        if batch % strategy.passes:
             raise ValueError(
-                f"global_batch = {self.workload.global_batch} does not divide over {gpus} GPUs x "
-                f"{self.strategy.gradient_accumulation} accumulated passes; choose a multiple of {passes}"
+                f"{known} gives each copy of the model {batch} samples on {gpus} GPUs, which do not divide into "
+                f"{strategy.passes} microbatches; choose a multiple, or another strategy.microbatches"
             )
         return batch
 
+    def microbatch(self, gpus: int) -> int:
+        """Samples in one microbatch: what a stage computes at once."""
+        return self.local_batch(gpus) // self.strategy.passes
+
     def samples_per_step(self, gpus: int) -> int:
-        """Samples that one optimizer step consumes over all GPUs."""
-        return self.local_batch(gpus) * self.strategy.gradient_accumulation * gpus
+        """Samples that one optimizer step consumes over all GPUs; of asynchronous workers, a step each."""
+        return self.local_batch(gpus) * self.strategy.gradient_accumulation * self.strategy.copies(gpus)

@@ -22,7 +22,7 @@ def plain_cnn(name: str, stages: tuple[Stage, ...], side: int, classes: int) -> 
             layers.append(elementwise(f"features.{index}.relu", channels * out_side * out_side))
             inputs, side, index = channels, out_side, index + 1
     layers.append(elementwise("pool", inputs * side * side, inputs))
-    layers.append(linear("head", inputs, classes))
+    layers.append(linear("classifier", inputs, classes))
     return Model(name, tuple(layers), "img")
 
 
