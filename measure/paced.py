@@ -28,10 +28,16 @@ class PacedLayer:
     parameters: tuple[int, ...] = ()
     activation: int = 1
 
-    def divided(self, ranks: int) -> PacedLayer:
-        """What one of ``ranks`` tensor-parallel ranks does of it."""
-        parameters = tuple(max(1, elements // ranks) for elements in self.parameters)
-        return replace(self, forward_s=self.forward_s / ranks, backward_s=self.backward_s / ranks, parameters=parameters)
+    def divided(self, tensor: int, experts: int) -> PacedLayer:
+        """What one rank does of it: a part of the work of ``tensor`` ranks, and some of the ``experts``."""
+        parameters = tuple(max(1, elements // (tensor * experts)) for elements in self.parameters)
+        return replace(
+            self, forward_s=self.forward_s / tensor, backward_s=self.backward_s / tensor, parameters=parameters
+        )
+
+    def slowed(self, factor: float) -> PacedLayer:
+        """The same layer on a device that takes ``factor`` times as long."""
+        return replace(self, forward_s=self.forward_s * factor, backward_s=self.backward_s * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +61,18 @@ class PacedModel(Chain):
         self.pacer = Pacer()
         self.tokens = max(1, -(-max(layer.activation for layer in layers) // WIDTH))
         self.layers = nn.ModuleList(PacedBlock(layer, self.pacer, device, pace or Pace()) for layer in layers)
-        self.layers[0].opens = True
+        self.blocks()[0].opens = True  # type: ignore[assignment]
 
     def signal(self, batch: int, device: torch.device) -> torch.Tensor:
         """What the first layer gets of ``batch`` samples, ``[batch, tokens, WIDTH]``."""
         return torch.ones(batch, self.tokens, WIDTH, device=device)
+
+    def make_splittable(self, ranks: int) -> None:
+        """Give each layer a narrow pair of real projections, a column and a row, that tensor parallelism can split."""
+        for block in self.layers:
+            block.entry = nn.Linear(WIDTH, 4 * ranks, bias=False)
+            block.exit = nn.Linear(4 * ranks, WIDTH, bias=False)
+        self.tokens = -(-self.tokens // ranks) * ranks
 
     def stem(self, inputs: torch.Tensor) -> torch.Tensor:
         """The inputs, with a gradient of their own, so that every layer has a backward."""
@@ -79,6 +92,7 @@ class PacedBlock(nn.Module):
     """A layer that waits. Its gradients are written anew in every backward.
 
     ``entry`` and ``exit`` stand around the wait: where tensor or expert parallelism puts its real collectives.
+    ``load`` is how many samples' worth of work it does, where that is not what the signal's batch says.
     """
 
     tensor_plan: ClassVar[TensorPlan] = {"entry": "column", "exit": "row"}
@@ -88,6 +102,7 @@ class PacedBlock(nn.Module):
         self.layer, self.pacer, self.pace = layer, pacer, pace
         self.learned = nn.ParameterList(nn.Parameter(_zeros(size, device)) for size in layer.parameters)
         self.opens = False
+        self.load: float | None = None
         self.entry: nn.Module = nn.Identity()
         self.exit: nn.Module = nn.Identity()
 
@@ -105,14 +120,15 @@ class PacedBlock(nn.Module):
 
     def _wait(self, states: torch.Tensor) -> Any:
         parameters = tuple(self.learned.parameters())
+        samples = states.shape[0] if self.load is None else self.load
         if not self.pace.splits:
-            return _Wait.apply(states, self.layer, self.pacer, *parameters)  # type: ignore[no-untyped-call]
+            return _Wait.apply(states, samples, self.layer, self.pacer, *parameters)  # type: ignore[no-untyped-call]
         half = replace(self.layer, backward_s=self.layer.backward_s / 2)
         # The later a node is made, the sooner autograd runs it: inputs' gradients first, then the weights'.
-        weights = _Learn.apply(states.shape[0], half, self.pacer, *parameters) if parameters else None  # type: ignore[no-untyped-call]
+        weights = _Learn.apply(samples, half, self.pacer, *parameters) if parameters else None  # type: ignore[no-untyped-call]
         if weights is None:
             half = self.layer
-        states = _Wait.apply(states, half, self.pacer)  # type: ignore[no-untyped-call]
+        states = _Wait.apply(states, samples, half, self.pacer)  # type: ignore[no-untyped-call]
         return states if weights is None else _Join.apply(states, weights)  # type: ignore[no-untyped-call]
 
 
@@ -142,9 +158,9 @@ class _Wait(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, signal: torch.Tensor, layer: PacedLayer, pacer: Pacer, *parameters: torch.Tensor
+        ctx: Any, signal: torch.Tensor, samples: float, layer: PacedLayer, pacer: Pacer, *parameters: torch.Tensor
     ) -> torch.Tensor:
-        ctx.layer, ctx.pacer, ctx.like, ctx.samples = layer, pacer, parameters, signal.shape[0]
+        ctx.samples, ctx.layer, ctx.pacer, ctx.like = samples, layer, pacer, parameters
         pacer.forward(layer.forward_s * ctx.samples)
         return signal.clone()
 
@@ -153,14 +169,14 @@ class _Wait(torch.autograd.Function):
         deadline = ctx.pacer.backward_deadline(ctx.layer.backward_s * ctx.samples)
         learned = tuple(torch.full_like(parameter, 1e-3) for parameter in ctx.like)
         ctx.pacer.wait_until(deadline)
-        return (gradients[0], None, None, *learned)
+        return (gradients[0], None, None, None, *learned)
 
 
 class _Learn(torch.autograd.Function):
     """The weights' part of a layer's backward, as a node of its own."""
 
     @staticmethod
-    def forward(ctx: Any, samples: int, layer: PacedLayer, pacer: Pacer, *parameters: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, samples: float, layer: PacedLayer, pacer: Pacer, *parameters: torch.Tensor) -> torch.Tensor:
         ctx.layer, ctx.pacer, ctx.like, ctx.samples = layer, pacer, parameters, samples
         return torch.zeros(1, device=parameters[0].device)
 

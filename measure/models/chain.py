@@ -65,12 +65,13 @@ class Stage(nn.Module):
         self.ends = nn.ModuleDict({name: chain.get_submodule(name) for name in dict.fromkeys(kept)})
         self.tied_parts = chain.tied_parts
         # The chain itself is not a part of the stage, or its parameters would be.
-        object.__setattr__(self, "_chain", chain)
+        object.__setattr__(self, "_ends_of", chain)
 
     def forward(self, states: torch.Tensor) -> Any:
         """From the stage's input to its output."""
+        chain: Chain = self.__dict__["_ends_of"]
         if self._first:
-            states = self._chain.stem(states)
+            states = chain.stem(states)
         for block in self.run:
             states = block(states)
-        return self._chain.head(states) if self._last else states
+        return chain.head(states) if self._last else states

@@ -179,7 +179,8 @@ class Bert(Chain):
 
 def _split(states: torch.Tensor, width: int) -> torch.Tensor:
     """``[batch, tokens, heads · width]`` to ``[batch, heads, tokens, width]``, for as many heads as there are."""
-    return states.unflatten(-1, (-1, width)).transpose(1, 2)
+    batch, tokens, features = states.shape
+    return states.view(batch, tokens, features // width, width).transpose(1, 2)
 
 
 def _join(states: torch.Tensor) -> torch.Tensor:

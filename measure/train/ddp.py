@@ -23,7 +23,7 @@ def wrap_ddp(module: nn.Module, job: Job, strategy: StrategyTable, group: dist.P
     if not any(parameter.requires_grad for parameter in module.parameters()):
         return module
     if strategy.sync_batchnorm:
-        module = nn.SyncBatchNorm.convert_sync_batchnorm(module, group)
+        module = nn.SyncBatchNorm.convert_sync_batchnorm(module, group)  # type: ignore[no-untyped-call]
     _as_local_tensors(module)
     wrapped = DistributedDataParallel(
         module,

@@ -16,6 +16,7 @@ from measure.models.table import ReferenceModel
 from measure.paced import Pace, PacedLayer, PacedModel
 from simcore.errors import InputError
 from simcore.scenario.schema import Optimizer, Precision
+from simcore.scenario.strategy import SHARDED, StrategyTable
 
 AUTOCAST = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}
 
@@ -46,6 +47,7 @@ class Job:
 
     model: nn.Module
     device: torch.device
+    batch: int
     inputs: Any
     targets: Any
     criterion: Callable[[Any, Any], torch.Tensor]
@@ -71,21 +73,31 @@ def real_job(
     torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
     model = reference.build().to(device)
     inputs, targets = reference.batch(batch, device)
-    return Job(model, device, inputs, targets, reference.loss, OPTIMIZERS[optimizer], AUTOCAST.get(precision))
+    return Job(model, device, batch, inputs, targets, reference.loss, OPTIMIZERS[optimizer], AUTOCAST.get(precision))
 
 
-def paced_job(work: PacedWork, batch: int, device: torch.device, pace: Pace | None = None) -> Job:
-    """A model that waits its costed time; so does its optimizer."""
-    model = PacedModel(work.layers, device, pace)
-    elements = sum(parameter.numel() for parameter in model.parameters())
+def paced_job(work: PacedWork, batch: int, device: torch.device, strategy: StrategyTable | None = None) -> Job:
+    """A model that waits its costed time, divided as ``strategy`` says; so does its optimizer."""
+    strategy = strategy or StrategyTable()
+    divided = tuple(layer.divided(strategy.tensor_parallel, strategy.expert_parallel) for layer in work.layers)
+    model = PacedModel(divided, device, _pace(strategy))
+    elements = sum(element for layer in work.layers for element in layer.parameters)
     waits = {"pacer": model.pacer, "element_s": work.optimizer_s / max(1, elements)}
-    inputs = model.signal(batch, device)
-    return Job(
-        model, device, inputs, torch.zeros(batch, device=device), _total, OptimizerChoice(PacedOptimizer, waits)
-    )
+    if strategy.tensor_parallel > 1:
+        model.make_splittable(strategy.tensor_parallel)
+    optimizer = OptimizerChoice(PacedOptimizer, waits)
+    targets = torch.zeros(batch, device=device)
+    return Job(model, device, batch, model.signal(batch, device), targets, _mean_output, optimizer)
 
 
-def _total(outputs: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+def _pace(strategy: StrategyTable) -> Pace:
+    """How layers must wait under a strategy: it decides where communication stands, and what is asked of backward."""
+    communicates = strategy.data in SHARDED or strategy.tensor_parallel > 1 or strategy.expert_parallel > 1
+    splits = strategy.pipeline_parallel > 1 and strategy.schedule in ("zero-bubble", "zbv")
+    return Pace(rejoins=communicates, splits=splits)
+
+
+def _mean_output(outputs: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     return outputs.mean()
 
 

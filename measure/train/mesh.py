@@ -1,6 +1,7 @@
 """The mesh of ranks that a product of strategies trains on: pipeline, copies, shards and tensor, in this order.
 
-Tensor-parallel ranks are neighbours, since they talk most; pipeline stages lie furthest apart.
+Tensor-parallel ranks are neighbours, since they talk most; pipeline stages lie furthest apart. Shards are the ranks
+that hold one copy of something together: of parameters (FSDP), or of the experts.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def mesh_of(team: Team | None, gpus: int, strategy: StrategyTable, device_type: 
     Raises ``ValueError`` where the ranks do not hold whole copies of the model.
     """
     copies = strategy.copies(gpus)
-    shards = strategy.shards(copies) if strategy.data in SHARDED else 1
+    shards = strategy.shards(copies) if strategy.data in SHARDED else strategy.expert_parallel
     shape = (strategy.pipeline_parallel, copies // shards, shards, strategy.tensor_parallel)
     grid = DeviceMesh(device_type, torch.arange(gpus).view(shape), mesh_dim_names=AXES)
     return Mesh(grid) if team is not None else None

@@ -63,7 +63,7 @@ class PipelinePass:
         ]
         kind = SCHEDULES[strategy.schedule]
         held = made[0] if strategy.schedule in ONE_STAGE else made
-        self._schedule = kind(held, n_microbatches=strategy.passes, loss_fn=job.criterion)  # type: ignore[arg-type]
+        self._schedule = kind(held, n_microbatches=strategy.passes, loss_fn=job.criterion)
         self._tied = _TiedWeights(stages, strategy.stages - 1, mesh) if _is_tied(job.model) else None
 
     def run(self) -> torch.Tensor:

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from measure.paced import PacedBlock
 from measure.train.ddp import wrap_ddp
+from measure.train.expert import spread_experts
 from measure.train.fsdp import blocks_of, shard_fully, share_optimizer
 from measure.train.job import Job
 from measure.train.mesh import Mesh
@@ -29,9 +30,7 @@ class SynchronousTrainer:
     def __init__(self, job: Job, strategy: StrategyTable, mesh: Mesh) -> None:
         self._job, self._passes = job, strategy.gradient_accumulation
         self.parts = _divided(job, strategy, mesh)
-        self._pipeline = (
-            PipelinePass(job, strategy, mesh, self.parts) if strategy.pipeline_parallel > 1 else None
-        )
+        self._pipeline = PipelinePass(job, strategy, mesh, self.parts) if strategy.pipeline_parallel > 1 else None
         self._optimizers = [_optimizer(job, strategy, mesh, part) for part in self.parts.values()]
 
     def step(self) -> torch.Tensor:
@@ -59,6 +58,8 @@ def _divided(job: Job, strategy: StrategyTable, mesh: Mesh) -> dict[int, nn.Modu
     """This rank's part of the model, by pipeline stage: split, cut, made to recompute, and joined to its copies."""
     if strategy.tensor_parallel > 1:
         split_tensors(job.model, mesh, strategy.sequence_parallel)
+    if strategy.expert_parallel > 1:
+        spread_experts(job.model, strategy, mesh, job.batch)
     parts: dict[int, nn.Module] = {0: job.model}
     if strategy.pipeline_parallel > 1:
         parts = dict(cut(job.model, strategy, mesh.place("pipeline")))
@@ -75,7 +76,7 @@ def _divided(job: Job, strategy: StrategyTable, mesh: Mesh) -> dict[int, nn.Modu
 def _joined(part: nn.Module, job: Job, strategy: StrategyTable, mesh: Mesh) -> nn.Module:
     if strategy.data in SHARDED:
         return shard_fully(part, job, strategy, mesh)
-    if mesh.size("replicate") == 1 and strategy.gpus_per_copy > 1:
+    if mesh.size("replicate") == 1 and strategy.gpus_per_copy * strategy.expert_parallel > 1:
         return part
     return wrap_ddp(part, job, strategy, mesh.group("replicate"))
 
@@ -125,5 +126,3 @@ def _synchronised(model: nn.Module, last: bool) -> AbstractContextManager[None]:
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(last)
     return nullcontext()
-
-

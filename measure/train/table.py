@@ -7,9 +7,14 @@ from typing import Protocol
 
 import torch
 
+from measure.train.data_parallel import DataParallelTrainer
+from measure.train.hogwild import HogwildTrainer
 from measure.train.job import Job
+from measure.train.local_sgd import LocalSgdTrainer
 from measure.train.mesh import Mesh
+from measure.train.server import ParameterServerTrainer
 from measure.train.synchronous import SynchronousTrainer
+from measure.train.uneven import UnevenTrainer
 from simcore.scenario.strategy import StrategyTable
 
 
@@ -26,9 +31,19 @@ class Trainer(Protocol):
         """End whatever the trainer started."""
 
 
+def build_ddp(job: Job, strategy: StrategyTable, mesh: Mesh) -> Trainer:
+    """DDP, joined where ranks have unequally many inputs."""
+    trainer = SynchronousTrainer(job, strategy, mesh)
+    return UnevenTrainer(trainer, mesh) if strategy.uneven_inputs else trainer
+
+
 TRAINERS: dict[str, Callable[[Job, StrategyTable, Mesh], Trainer]] = {
-    "ddp": SynchronousTrainer,
+    "dp": DataParallelTrainer,
+    "ddp": build_ddp,
     "zero1": SynchronousTrainer,
     "zero2": SynchronousTrainer,
     "fsdp": SynchronousTrainer,
+    "local-sgd": LocalSgdTrainer,
+    "async-ps": ParameterServerTrainer,
+    "hogwild": HogwildTrainer,
 }

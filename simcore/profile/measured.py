@@ -22,10 +22,22 @@ class Quantiles(Table):
     p90: Positive
 
 
+class Staleness(Table):
+    """How many updates by others came between a worker's reading the parameters and changing them, over all steps."""
+
+    mean: Annotated[float, Field(ge=0)]
+    p10: Annotated[float, Field(ge=0)]
+    p50: Annotated[float, Field(ge=0)]
+    p90: Annotated[float, Field(ge=0)]
+    most: Annotated[float, Field(ge=0)]
+
+
 class MeasuredPoint(Table):
     """One count: step times of the slowest rank of each step, and of each rank, seconds, in the order taken.
 
-    ``repeatability`` is half the range of the medians of separate blocks, relative to the median of all.
+    Without a barrier between workers, ``samples_s`` are blocks instead: in each, the time in which the workers together
+    take as many steps as they are. ``repeatability`` is half the range of the medians of separate blocks, relative to
+    the median of all.
     """
 
     gpus: Annotated[int, Field(ge=1)]
@@ -33,6 +45,7 @@ class MeasuredPoint(Table):
     samples_s: tuple[Positive, ...] = ()
     samples_by_rank_s: tuple[tuple[Positive, ...], ...] = ()
     repeatability: Annotated[float, Field(ge=0)] | None = None
+    staleness: Staleness | None = None
 
 
 class MeasuredFile(Table):

@@ -6,6 +6,7 @@ together is refused here, with the reason, so that everything behind may count o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -26,6 +27,8 @@ DDP_BASED = ("ddp", "zero1")
 """Gradients are synchronised by DistributedDataParallel's buckets."""
 STAGES_PER_RANK = {"interleaved": 2, "looped-bfs": 2, "zero-bubble": 1, "zbv": 2}
 """Stages that a rank holds by default; one where it is not said."""
+UNEVEN_ROUND = 4
+"""Steps between two ends of the data, where ``uneven_inputs`` is rehearsed."""
 ONE_STAGE = ("layer-split", "gpipe", "1f1b")
 
 
@@ -76,9 +79,9 @@ class StrategyTable(Table):
 
     @model_validator(mode="after")
     def _product_exists(self) -> Self:
-        for rule in (_pipeline_fault, _tensor_fault, _data_fault, _asynchronous_fault):
-            if fault := rule(self):
-                raise ValueError(fault)
+        rules = (_pipeline_faults, _tensor_faults, _data_faults, _asynchronous_faults)
+        if faults := [fault for rule in rules for fault in rule(self)]:
+            raise ValueError("; ".join(faults))
         return self
 
     @property
@@ -117,8 +120,8 @@ class StrategyTable(Table):
                 f"(tensor {self.tensor_parallel} x context {self.context_parallel} x pipeline "
                 f"{self.pipeline_parallel}); choose a multiple of {self.gpus_per_copy}"
             )
-        if copies > 1 and (fault := _copies_fault(self)):
-            raise ValueError(f"{gpus} GPUs make {copies} copies of the model, but {fault}")
+        if copies > 1 and (faults := list(_copies_faults(self))):
+            raise ValueError(f"{gpus} GPUs make {copies} copies of the model, but {faults[0]}")
         for name, size in (("shard_size", self.shard_size or 1), ("expert_parallel", self.expert_parallel)):
             if copies % size and copies > 1:
                 raise ValueError(
@@ -154,82 +157,90 @@ class StrategyTable(Table):
         return tuple((end - size, end) for end, size in zip(ends, sizes, strict=True))
 
 
-def _pipeline_fault(table: StrategyTable) -> str | None:
-    ranks, microbatches, schedule = table.pipeline_parallel, table.passes, table.schedule
+def _pipeline_faults(table: StrategyTable) -> Iterator[str]:
+    ranks, microbatches, schedule, chunks = table.pipeline_parallel, table.passes, table.schedule, table.chunks
     if ranks == 1:
         for key in ("microbatches", "stages_per_rank", "stage_blocks"):
             if getattr(table, key) is not None:
-                return f"gives {key} with pipeline_parallel = 1; give pipeline_parallel = 2 or more, or leave {key} out"
-        return None
+                yield f"gives {key} with pipeline_parallel = 1; give pipeline_parallel = 2 or more, or leave {key} out"
+        return
     if table.gradient_accumulation > 1:
-        return (f"gives gradient_accumulation = {table.gradient_accumulation} with a pipeline, whose microbatches "
-                "accumulate already; raise microbatches instead")  # fmt: skip
-    if schedule in ONE_STAGE and table.chunks != 1:
-        return f'schedule = "{schedule}" holds one stage a rank, found stages_per_rank = {table.chunks}'
-    if schedule in ("interleaved", "looped-bfs") and table.chunks < 2:
-        return f'schedule = "{schedule}" interleaves two stages a rank or more, found stages_per_rank = {table.chunks}'
-    if schedule == "zbv" and table.chunks != 2:
-        return f'schedule = "zbv" folds the model into a V of two stages a rank, found stages_per_rank = {table.chunks}'
+        yield (
+            f"gives gradient_accumulation = {table.gradient_accumulation} with a pipeline, whose microbatches "
+            "accumulate already; raise microbatches instead"
+        )
+    if schedule in ONE_STAGE and chunks != 1:
+        yield f'schedule = "{schedule}" holds one stage a rank, found stages_per_rank = {chunks}'
+    if schedule in ("interleaved", "looped-bfs") and chunks < 2:
+        yield f'schedule = "{schedule}" interleaves two stages a rank or more, found stages_per_rank = {chunks}'
+    if schedule == "zbv" and chunks != 2:
+        yield f'schedule = "zbv" folds the model into a V of two stages a rank, found stages_per_rank = {chunks}'
     if schedule == "layer-split" and table.microbatches not in (None, 1):
-        return f'schedule = "layer-split" passes the whole batch at once, found microbatches = {table.microbatches}'
-    if schedule in ("interleaved", "zero-bubble"):
-        rounds = max(1, microbatches // ranks)
-        if microbatches % rounds:
-            return (f"{microbatches} microbatches do not divide into {rounds} rounds over {ranks} pipeline ranks; "
-                    f"choose a multiple of {ranks}")  # fmt: skip
+        yield f'schedule = "layer-split" passes the whole batch at once, found microbatches = {table.microbatches}'
+    rounds = max(1, microbatches // ranks)
+    if schedule in ("interleaved", "zero-bubble") and microbatches % rounds:
+        yield (
+            f"{microbatches} microbatches do not divide into {rounds} rounds over {ranks} pipeline ranks; "
+            f"choose a multiple of {ranks}"
+        )
     if table.stage_blocks is not None and len(table.stage_blocks) != table.stages:
-        return f"stage_blocks has {len(table.stage_blocks)} entries for {table.stages} stages; give one a stage"
-    return None
+        yield f"stage_blocks has {len(table.stage_blocks)} entries for {table.stages} stages; give one a stage"
 
 
-def _copies_fault(table: StrategyTable) -> str | None:
+def _copies_faults(table: StrategyTable) -> Iterator[str]:
     """What a pipeline does not do for more than one copy of the model, as seen with torch 2.13."""
     if table.pipeline_parallel == 1:
-        return None
+        return
     if table.schedule in ("zero-bubble", "zbv"):
-        return (f'torch\'s "{table.schedule}" computes weight gradients past the hooks that would synchronise the copies; '
-                "use another schedule, or as many GPUs as one copy takes")  # fmt: skip
-    if table.chunks > 1 and table.data in DDP_BASED:
-        return (f"torch's DDP cannot hold {table.chunks} stages of a rank (its reducer fails at the second step); "
-                'use data = "fsdp", or one stage a rank')  # fmt: skip
-    return None
+        yield (
+            f'torch\'s "{table.schedule}" computes weight gradients past the hooks that would synchronise the copies; '
+            "use another schedule, or as many GPUs as one copy takes"
+        )
+    elif table.chunks > 1 and table.data in DDP_BASED:
+        yield (
+            f"torch's DDP cannot hold {table.chunks} stages of a rank (its reducer fails at the second step); "
+            'use data = "fsdp", or one stage a rank'
+        )
 
 
-def _tensor_fault(table: StrategyTable) -> str | None:
+def _tensor_faults(table: StrategyTable) -> Iterator[str]:
     if table.sequence_parallel and table.tensor_parallel == 1:
-        return "gives sequence_parallel without tensor_parallel; it shards the sequence over the tensor-parallel ranks"
-    if table.expert_parallel > 1 and table.data not in DDP_BASED:
-        return f'expert_parallel = {table.expert_parallel} is known with data = "ddp", found "{table.data}"'
+        yield "gives sequence_parallel without tensor_parallel; it shards the sequence over the tensor-parallel ranks"
+    if table.expert_parallel > 1 and (table.data not in DDP_BASED or table.gpus_per_copy > 1):
+        yield (
+            f'expert_parallel = {table.expert_parallel} is known with data = "ddp" on copies of one GPU, found '
+            f'"{table.data}" on copies of {table.gpus_per_copy}'
+        )
     if table.expert_imbalance > 1 and table.expert_parallel == 1:
-        return "gives expert_imbalance without expert_parallel"
-    return None
+        yield "gives expert_imbalance without expert_parallel"
 
 
-def _data_fault(table: StrategyTable) -> str | None:
-    inside = table.gpus_per_copy
-    if table.data in ("dp", *ASYNCHRONOUS, "local-sgd") and inside > 1:
-        return (f'data = "{table.data}" trains whole copies of the model, one on a GPU; tensor {table.tensor_parallel} '
-                f"x context {table.context_parallel} x pipeline {table.pipeline_parallel} needs ddp, zero1, zero2 or "
-                "fsdp")  # fmt: skip
-    if table.data == "zero2" and table.pipeline_parallel > 1:
-        return ('data = "zero2" keeps gradients sharded through a pass, while a pipeline accumulates them over '
-                "microbatches; use fsdp or zero1")  # fmt: skip
-    if table.shard_size is not None and table.data not in SHARDED:
-        return f'gives shard_size with data = "{table.data}"; hybrid sharding needs fsdp or zero2'
-    if table.compression == "powersgd" and table.data != "ddp":
-        return f'compression = "powersgd" is a hook of DDP, found data = "{table.data}"'
-    if table.uneven_inputs and (table.data != "ddp" or inside > 1):
-        return 'uneven_inputs joins the ranks of plain data = "ddp"'
-    if table.sync_batchnorm and table.data not in DDP_BASED:
-        return f'sync_batchnorm needs data = "ddp" or "zero1", found "{table.data}"'
-    return None
+def _data_faults(table: StrategyTable) -> Iterator[str]:
+    inside, data = table.gpus_per_copy, table.data
+    if data not in (*DDP_BASED, *SHARDED) and inside > 1:
+        yield (
+            f'data = "{data}" trains whole copies of the model, one on a GPU; tensor {table.tensor_parallel} x context '
+            f"{table.context_parallel} x pipeline {table.pipeline_parallel} needs ddp, zero1, zero2 or fsdp"
+        )
+    if data not in (*DDP_BASED, *SHARDED) and table.gradient_accumulation > 1:
+        yield f'gradient_accumulation with data = "{data}" is not run; use a larger batch'
+    if data == "zero2" and table.pipeline_parallel > 1:
+        yield (
+            'data = "zero2" keeps gradients sharded through a pass, while a pipeline accumulates them over '
+            "microbatches; use fsdp or zero1"
+        )
+    if table.shard_size is not None and data not in SHARDED:
+        yield f'gives shard_size with data = "{data}"; hybrid sharding needs fsdp or zero2'
+    if table.compression == "powersgd" and data != "ddp":
+        yield f'compression = "powersgd" is a hook of DDP, found data = "{data}"'
+    if table.uneven_inputs and (data != "ddp" or inside > 1):
+        yield 'uneven_inputs joins the ranks of plain data = "ddp"'
+    if table.sync_batchnorm and data not in DDP_BASED:
+        yield f'sync_batchnorm needs data = "ddp" or "zero1", found "{data}"'
 
 
-def _asynchronous_fault(table: StrategyTable) -> str | None:
+def _asynchronous_faults(table: StrategyTable) -> Iterator[str]:
     if table.data != "async-ps" and (table.servers != 1 or table.staleness is not None):
-        return f'servers and staleness belong to data = "async-ps", found "{table.data}"'
+        yield f'servers and staleness belong to data = "async-ps", found "{table.data}"'
     if table.data != "local-sgd" and (table.sync_every != 1 or table.outer_optimizer != "average"):
-        return f'sync_every and outer_optimizer belong to data = "local-sgd", found "{table.data}"'
-    if table.data in ("dp", *ASYNCHRONOUS, "local-sgd") and table.gradient_accumulation > 1:
-        return f'gradient_accumulation with data = "{table.data}" is not run; use a larger batch'
-    return None
+        yield f'sync_every and outer_optimizer belong to data = "local-sgd", found "{table.data}"'

@@ -7,7 +7,7 @@ collectives one after the other on a stream, gloo hands them to two worker threa
 from __future__ import annotations
 
 from simcore.graph.tasks import Compute, Kind, Overhead, Task, TaskGraph, Transfer
-from simcore.scenario.schema import StrategyTable
+from simcore.scenario.strategy import StrategyTable
 from simcore.strategies.buckets import Bucket, ddp_buckets
 from simcore.workload.step import StepShape
 

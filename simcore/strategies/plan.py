@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from simcore.costs.charge import Charges, charge
 from simcore.graph.compiled import compile_graph
-from simcore.scenario.schema import StrategyTable
+from simcore.scenario.strategy import StrategyTable
 from simcore.strategies.table import STRATEGIES
 from simcore.workload.step import StepShape
 

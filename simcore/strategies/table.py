@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from simcore.graph.tasks import TaskGraph
-from simcore.scenario.schema import StrategyTable
+from simcore.scenario.strategy import StrategyTable
 from simcore.strategies.ddp import build_ddp
 from simcore.workload.step import StepShape
 
