@@ -104,7 +104,7 @@ def calibrate(world: World, plan: Plan, keep_at: str, resume: bool) -> dict[str,
         return None
     profile = Profile(
         format="simscale-profile",
-        version=1,
+        version=2,
         complete=True,
         machine=kept.machine,
         samples=kept.samples,

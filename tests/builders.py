@@ -45,7 +45,7 @@ gpus = [1, 2, 4]
 
 PROFILE: dict[str, Any] = {
     "format": "simscale-profile",
-    "version": 1,
+    "version": 2,
     "complete": True,
     "machine": {
         "device": "CPU",
@@ -68,7 +68,7 @@ PROFILE: dict[str, Any] = {
     },
     "samples": {},
     "fit": {
-        "version": 1,
+        "version": 2,
         "curves": [
             {
                 "collective": "all_reduce",

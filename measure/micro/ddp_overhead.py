@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from measure.paced import PacedLayer, PacedModel
+from measure.paced import WIDTH, PacedLayer, PacedModel
 from measure.sampling import Effort, Take, interleave
 from measure.world import Team
 from simcore.profile.schema import OverheadSample
@@ -33,12 +33,12 @@ def measure_overhead(
     layers = tuple(PacedLayer(0.0, PIECE_S, (elements,)) for _ in range(tensors))
     plain = PacedModel(layers, team.world.device)
     wrapped = DistributedDataParallel(PacedModel(layers, team.world.device), process_group=own_group)
-    timings = interleave(team, {"plain": _step(team, plain), "ddp": _step(team, wrapped)}, effort)
-    return OverheadSample(parameter_bytes=4 * tensors * elements, tensors=tensors, **timings)
+    timings = interleave(team, {"plain": _step(team, plain), "wrapped": _step(team, wrapped)}, effort)
+    return OverheadSample(of="ddp", parameter_bytes=4 * tensors * elements, tensors=tensors, **timings)
 
 
 def _step(team: Team, model: nn.Module) -> Take:
-    signal = torch.ones(1, device=team.world.device, requires_grad=True)
+    signal = torch.ones(1, 1, WIDTH, device=team.world.device)
     clock = team.world.clock
 
     def take() -> float:

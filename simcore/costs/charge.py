@@ -2,62 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.costs.network import TransferCost
+from simcore.costs.network import Group, TransferCost
 from simcore.costs.resolve import Costs
 from simcore.costs.spread import Uncertain
 from simcore.graph.compiled import CompiledGraph, fold
-from simcore.graph.tasks import Compute, Kind, Overhead, Task, Transfer
+from simcore.graph.tasks import COMMUNICATES, LINK, Axis, Charge, Compute, Kind, Overhead, Task, Transfer
+from simcore.profile.fitted import Framework
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 COMPUTE_KINDS = (Kind.FORWARD, Kind.BACKWARD, Kind.OPTIMIZER, Kind.HOST)
 OVERLAP_PASSES = 2
-OVERHEADS = 3
-"""The quantities that are the framework's: of a step, a tensor and a byte."""
+FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
+SHARED_BY: tuple[Axis | None, ...] = (None, "shard", "copies")
+"""Who may share an optimizer step."""
+OVERHEADS = 3 * len(FRAMEWORKS)
+"""The quantities that are the framework's: of a step, a tensor and a byte, for each part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A point to charge for: the samples computed at once, the GPUs, and the group of ranks along each axis."""
+
+    batch: int
+    gpus: int
+    groups: Mapping[Axis, Group]
 
 
 @dataclass(frozen=True, eq=False)
 class Charges:
-    """The charges of one graph. ``work [tasks, quantities]`` times the quantities gives the tasks' seconds.
+    """The charges of one graph.
 
-    The quantities are forward layers, backward pieces, optimizer, and a step's, a tensor's and a byte's overhead. The
-    ``transfers`` are collectives, by task. ``uncertain`` names the source of each task's uncertainty; ``compute`` and
+    Many tasks are charged alike, so the distinct ``bundles`` of charges are priced and handed out: task ``t`` costs
+    what row ``bundle_of[t]`` does. ``work [bundles, quantities]`` times the quantities gives compute and framework
+    seconds (forward layers, backward pieces, optimizer whole and shared, then step, tensor and byte of each framework);
+    ``transfers`` are collectives, by bundle. ``uncertain`` names the source of each task's uncertainty; ``compute`` and
     ``wires`` are the tasks that slow each other while they overlap.
     """
 
     graph: CompiledGraph
+    bundle_of: Indices
     work: Array
     transfers: tuple[tuple[int, Transfer], ...]
     uncertain: Indices
     compute: Indices
     wires: Indices
 
-    def durations(
-        self, costs: Costs, batches: Sequence[int], ranks: Sequence[int], factors: Sequence[float] = (1.0,)
-    ) -> Array:
+    def durations(self, costs: Costs, points: Sequence[At], factors: Sequence[float] = (1.0,)) -> Array:
         """Seconds of each task at each point, ``[tasks, factors · points]``, with what overlaps slowed.
 
         The points are repeated for each of ``factors`` on compute.
         """
-        points = zip(batches, ranks, strict=True)
-        compute = np.stack([_compute_quantities(costs, batch, count) for batch, count in points], axis=1)
-        overhead = np.array([costs.overhead.step_s, costs.overhead.tensor_s, costs.overhead.byte_s])
-        straggling = np.array([costs.straggling_at(count) for count in ranks])
+        compute = np.stack([_compute_quantities(costs, point) for point in points], axis=1)
+        overhead = np.array([seconds for part in FRAMEWORKS for seconds in costs.overhead_of(part)])
+        straggling = np.array([costs.straggling_at(point.gpus) for point in points])
         computed = self.work[:, :-OVERHEADS] @ compute
         framework = (self.work[:, -OVERHEADS:] @ overhead)[:, None]
-        durations = np.concatenate([(computed * factor + framework) * straggling for factor in factors], axis=1)
-        if self.transfers:
-            tasks = [task for task, _ in self.transfers]
-            seconds = [[part_seconds(cost_of(costs, t, count), t) for count in ranks] for _, t in self.transfers]
-            durations[tasks] = np.tile(seconds, len(factors))
-        return self._slow_down_overlaps(durations, costs)
+        bundles = np.concatenate([(computed * factor + framework) * straggling for factor in factors], axis=1)
+        for bundle, transfer in self.transfers:
+            bundles[bundle] += np.tile([_transfer_seconds(costs, transfer, point) for point in points], len(factors))
+        return self._slow_down_overlaps(bundles[self.bundle_of], costs)
 
     def _slow_down_overlaps(self, durations: Array, costs: Costs) -> Array:
         """Compute slowed by the collectives beside it, and they by it: a fixed point of a few passes.
@@ -66,7 +78,7 @@ class Charges:
         """
         beside_compute = costs.overlap.compute_slowdown - 1.0
         beside_collective = costs.overlap.collective_slowdown - 1.0
-        if not beside_compute and not beside_collective:
+        if not len(self.wires) or (not beside_compute and not beside_collective):
             return durations
         slowed = durations.copy()
         for _ in range(OVERLAP_PASSES):
@@ -80,74 +92,100 @@ class Charges:
         return slowed
 
 
-def cost_of(costs: Costs, transfer: Transfer, ranks: int) -> TransferCost:
+def cost_of(costs: Costs, transfer: Transfer, point: At) -> TransferCost:
     """The whole collective that ``transfer`` is a part of."""
-    return costs.network.transfer(transfer.collective, transfer.size_bytes, ranks)
+    size_bytes = transfer.size_bytes * (point.batch if transfer.activations else 1)
+    return costs.network.transfer(transfer.collective, size_bytes, point.groups[transfer.axis])
 
 
-def part_seconds(cost: TransferCost, transfer: Transfer) -> float:
-    """The seconds of one part of a collective."""
-    return cost.latency_s if transfer.part == "latency" else cost.wire_s
+def _transfer_seconds(costs: Costs, transfer: Transfer, point: At) -> float:
+    cost = cost_of(costs, transfer, point)
+    seconds = {"latency": cost.latency_s, "wire": cost.wire_s, "all": cost.total_s}
+    ranks = 1 if transfer.per is None else point.groups[transfer.per].ranks
+    return seconds[transfer.part] * transfer.times * ranks
+
+
+def largest_transfer(task: Task) -> Transfer | None:
+    """The largest collective that a task is charged for."""
+    transfers = [charge for charge in task.charges if isinstance(charge, Transfer)]
+    return max(transfers, key=lambda transfer: transfer.size_bytes, default=None)
 
 
 def uncertain_of(task: Task) -> Uncertain:
     """Which source of uncertainty a task's seconds share."""
-    if task.kind is Kind.COMMUNICATION:
-        transfer = task.charges[0]
-        assert isinstance(transfer, Transfer)
-        return Uncertain.LATENCY if transfer.part == "latency" else Uncertain.WIRE
+    if task.kind in COMMUNICATES:
+        transfer = largest_transfer(task)
+        return Uncertain.LATENCY if transfer is not None and transfer.part == "latency" else Uncertain.WIRE
     return Uncertain.OVERHEAD if task.kind is Kind.HOST else Uncertain.COMPUTE
 
 
 def charge(graph: CompiledGraph, layers: int, pieces: int) -> tuple[Charges, Charges]:
     """The charges of a graph over so many forward layers and backward pieces: on the whole of it, and on it folded."""
-    work, transfers = _matrix(graph, layers, pieces)
+    whole = _charges(graph, [task.charges for task in graph.tasks], layers, pieces)
     folding = fold(graph)
-    place = {int(first): folded for folded, first in enumerate(folding.first)}
-    folded_transfers = tuple((place[task], transfer) for task, transfer in transfers)
-    return _charges(graph, work, transfers), _charges(folding.graph, folding.sum(work), folded_transfers)
+    ends = [*folding.first[1:], len(graph.tasks)]
+    bundles = [
+        sum((task.charges for task in graph.tasks[first:end]), start=())
+        for first, end in zip(folding.first, ends, strict=True)
+    ]
+    return whole, _charges(folding.graph, bundles, layers, pieces)
 
 
-def _charges(graph: CompiledGraph, work: Array, transfers: tuple[tuple[int, Transfer], ...]) -> Charges:
-    wires = [task for task, transfer in transfers if transfer.part == "wire"]
+def _charges(graph: CompiledGraph, bundles: list[tuple[Charge, ...]], layers: int, pieces: int) -> Charges:
+    """Charges of a graph whose tasks carry ``bundles``."""
+    distinct = list(dict.fromkeys(bundles))
+    place = {bundle: number for number, bundle in enumerate(distinct)}
+    work, transfers = _matrix(distinct, layers, pieces)
+    beside = [
+        number
+        for number, task in enumerate(graph.tasks)
+        if task.kind is Kind.COMMUNICATION and task.resource == LINK and uncertain_of(task) is Uncertain.WIRE
+    ]
     return Charges(
         graph=graph,
+        bundle_of=np.array([place[bundle] for bundle in bundles], dtype=np.intp),
         work=work,
         transfers=transfers,
         uncertain=np.array([uncertain_of(task) for task in graph.tasks], dtype=np.intp),
         compute=graph.numbers(*COMPUTE_KINDS),
-        wires=np.array(wires, dtype=np.intp),
+        wires=np.array(beside, dtype=np.intp),
     )
 
 
-def _matrix(graph: CompiledGraph, layers: int, pieces: int) -> tuple[Array, tuple[tuple[int, Transfer], ...]]:
-    """The graph's charges as ``work`` and ``transfers``."""
-    columns = {"forward": (0, layers), "backward": (layers, pieces), "optimizer": (layers + pieces, 1)}
-    overheads = layers + pieces + 1
-    work = np.zeros((len(graph.tasks), overheads + OVERHEADS))
+def _matrix(
+    bundles: list[tuple[Charge, ...]], layers: int, pieces: int
+) -> tuple[Array, tuple[tuple[int, Transfer], ...]]:
+    """Bundles of charges as ``work`` and ``transfers``."""
+    columns = {"forward": (0, layers), "backward": (layers, pieces)}
+    overheads = layers + pieces + len(SHARED_BY)
+    work = np.zeros((len(bundles), overheads + OVERHEADS))
     transfers: list[tuple[int, Transfer]] = []
-    for number, task in enumerate(graph.tasks):
-        for charge in task.charges:
+    for row, bundle in enumerate(bundles):
+        for charge in bundle:
             match charge:
+                case Compute("optimizer", _, times, shared_by):
+                    work[row, layers + pieces + SHARED_BY.index(shared_by)] += times
                 case Compute(phase, index, times):
                     start, length = columns[phase]
                     where = slice(start, start + length) if index is None else start + index
-                    work[number, where] += times
-                case Overhead(steps, tensors, size_bytes):
-                    work[number, overheads:] += (steps, tensors, size_bytes)
+                    work[row, where] += times
+                case Overhead(steps, tensors, size_bytes, part):
+                    first = overheads + 3 * FRAMEWORKS.index(part)
+                    work[row, first : first + 3] += (steps, tensors, size_bytes)
                 case Transfer():
-                    transfers.append((number, charge))
+                    transfers.append((row, charge))
     return work, tuple(transfers)
 
 
-def _compute_quantities(costs: Costs, batch: int, ranks: int) -> Array:
+def _compute_quantities(costs: Costs, point: At) -> Array:
     """Seconds of forward layers, backward pieces and the optimizer, with all ranks of the node at work."""
     compute = costs.compute
-    passes, optimizer = costs.contention_at(ranks)
+    passes, optimizer = costs.contention_at(point.gpus)
+    sharers = [1 if axis is None else point.groups[axis].ranks for axis in SHARED_BY]
     seconds = (
-        compute.forward.at(batch) * passes,
-        compute.backward.at(batch) * passes,
-        np.array([compute.optimizer_s * optimizer]),
+        compute.forward.at(point.batch) * passes,
+        compute.backward.at(point.batch) * passes,
+        compute.optimizer_s * optimizer / np.array(sharers),
     )
     quantities: Array = np.concatenate(seconds) * costs.anchor
     return quantities

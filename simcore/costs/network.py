@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from simcore.costs.spread import Assumption
@@ -33,14 +33,38 @@ class TransferCost:
         return self.latency_s + self.wire_s
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """So many ranks, ``stride`` apart: 1 for neighbours, the ranks of a node filling up first.
+
+    A ``lone`` group has no others like it beside it on the network.
+    """
+
+    ranks: int
+    stride: int = 1
+    lone: bool = False
+
+    def inside(self, ranks_per_node: int) -> int:
+        """Ranks of the group on one node."""
+        return min(self.ranks, max(1, ranks_per_node // self.stride))
+
+    def nodes(self, ranks_per_node: int) -> int:
+        """Nodes that the group spans."""
+        return math.ceil(self.ranks / self.inside(ranks_per_node))
+
+    def sharing(self, ranks_per_node: int) -> int:
+        """Groups like this one that use a node's network at the same time."""
+        return 1 if self.lone else max(1, min(self.stride, ranks_per_node))
+
+
 NOTHING = TransferCost(0.0, 0.0, 0.0, 0.0, "none")
 
 
 class Network(Protocol):
     """What every source of collective costs offers."""
 
-    def transfer(self, collective: Collective, size_bytes: float, ranks: int) -> TransferCost:
-        """The cost of ``collective`` over a buffer of ``size_bytes`` on the first ``ranks`` ranks."""
+    def transfer(self, collective: Collective, size_bytes: float, group: Group) -> TransferCost:
+        """The cost of ``collective`` over a buffer of ``size_bytes`` on the ranks of ``group``."""
 
     def assumptions(self, ranks: int) -> tuple[Assumption, ...]:
         """Where the costs at ``ranks`` come from."""
@@ -53,7 +77,7 @@ def moved_factor(collective: Collective, ranks: int) -> float:
             return 2.0 * (ranks - 1) / ranks
         case "reduce_scatter" | "all_gather" | "all_to_all":
             return (ranks - 1) / ranks
-        case "broadcast" | "send_recv":
+        case "broadcast" | "send_recv" | "exchange":
             return 1.0
 
 
@@ -64,6 +88,8 @@ def ring_hops(collective: Collective, ranks: int) -> int:
             return 2 * (ranks - 1)
         case "send_recv":
             return 1
+        case "exchange":
+            return 2
         case _:
             return ranks - 1
 
@@ -88,15 +114,15 @@ class CatalogNetwork:
     inter_name: str
     inter: LinkTable | None
 
-    def transfer(self, collective: Collective, size_bytes: float, ranks: int) -> TransferCost:
+    def transfer(self, collective: Collective, size_bytes: float, group: Group) -> TransferCost:
         """The closed form above; the link named is the one that carries its bytes longest.
 
         Raises ``InputError`` where the ranks use a link that is not named.
         """
+        ranks = group.ranks
         if ranks < 2:
             return NOTHING
-        inside = min(ranks, self.gpus_per_node)
-        nodes = math.ceil(ranks / self.gpus_per_node)
+        inside, nodes = group.inside(self.gpus_per_node), group.nodes(self.gpus_per_node)
         moved = moved_factor(collective, ranks) * size_bytes
         # The ring enters and leaves each node once, so a node's network carries what one rank sends.
         legs: list[tuple[str, LinkTable | None, float]] = []
@@ -112,10 +138,13 @@ class CatalogNetwork:
             )
         hops_s = sum(hops * link.latency_us * US for _, link, hops in known)
         launch_s = max(link.launch_us * US for _, link, _ in known)
-        name, slowest, _ = min(known, key=lambda leg: self._rate(leg[1]))
-        wire = moved / self._rate(slowest)
+        sharing = group.sharing(self.gpus_per_node)
+        name, slowest, _ = min(known, key=lambda leg: self._rate(leg[1], sharing))
+        wire = moved / self._rate(slowest, sharing)
         pipeline = 2.0 * PIPELINE_GAMMA * math.sqrt(hops_s * wire)
-        return TransferCost(launch_s + hops_s, wire + pipeline, slowest.latency_spread, slowest.efficiency_spread, name)
+        # Of an exchange there and back, the server's link is taken one way at a time: others use the other way.
+        latency = launch_s + hops_s + (wire if collective == "exchange" else 0.0)
+        return TransferCost(latency, wire + pipeline, slowest.latency_spread, slowest.efficiency_spread, name)
 
     def assumptions(self, ranks: int) -> tuple[Assumption, ...]:
         """The links that ``ranks`` ranks use."""
@@ -128,8 +157,10 @@ class CatalogNetwork:
         )
 
     @staticmethod
-    def _rate(link: LinkTable) -> float:
-        return link.bandwidth_gb_per_s * GB * link.efficiency
+    def _rate(link: LinkTable, sharing: int) -> float:
+        """Bytes a second for one group: its node's groups share the network, a link inside it is each GPU's own."""
+        shared = sharing if link.scope == "inter" else 1
+        return link.bandwidth_gb_per_s * GB * link.efficiency / shared
 
 
 def _hops_across(collective: Collective, nodes: int) -> float:
@@ -150,15 +181,19 @@ class MeasuredNetwork:
     source: str
     beyond: CatalogNetwork | None
 
-    def transfer(self, collective: Collective, size_bytes: float, ranks: int) -> TransferCost:
-        """The measured curve at ``size_bytes``, carried over to ``ranks`` by the fitted law."""
+    def transfer(self, collective: Collective, size_bytes: float, group: Group) -> TransferCost:
+        """The measured curve at ``size_bytes``, carried over to the group's count by the fitted law."""
+        ranks = group.ranks
         if ranks < 2:
             return NOTHING
-        hosts = math.ceil(ranks / self.ranks_per_host)
+        hosts = group.nodes(self.ranks_per_host)
         curve = self._nearest_curve(collective, ranks, hosts)
+        if curve is None and collective == "exchange":
+            way = self.transfer("send_recv", size_bytes, group)
+            return replace(way, latency_s=way.latency_s * 2 + way.wire_s)
         if curve is None:
             assert self.beyond is not None
-            return self.beyond.transfer(collective, size_bytes, ranks)
+            return self.beyond.transfer(collective, size_bytes, group)
         time_s, wire_share = _on_curve(curve, size_bytes)
         spread = curve.spread
         if curve.ranks != ranks:
@@ -175,7 +210,7 @@ class MeasuredNetwork:
         if curve is None:
             return self.beyond.assumptions(ranks) if self.beyond else ()
         here = curve.ranks == ranks
-        spread = self.transfer("all_reduce", curve.size_bytes[-1], ranks).wire_spread
+        spread = self.transfer("all_reduce", curve.size_bytes[-1], Group(ranks)).wire_spread
         how = f"all_reduce at {ranks} ranks" if here else f"all_reduce at {curve.ranks} ranks, extended to {ranks}"
         return (Assumption("collectives", "measured" if here else "fitted", spread, f"{self.source}: {how}"),)
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simcore.catalog.load import Gpu, find_gpu, find_link, known_gpu
 from simcore.costs.compute import ComputeCosts, DeviceRates, given_costs, measured_costs, rated_costs
-from simcore.costs.device import BANDWIDTH_EFFICIENCY, COMPUTE_SPREAD, catalog_rates
+from simcore.costs.device import COMPUTE_SPREAD, catalog_rates
+from simcore.costs.framework import UNMEASURED_OVERHEAD, assumed_overheads
 from simcore.costs.network import CatalogNetwork, MeasuredNetwork, Network
 from simcore.costs.spread import Assumption, Origin
 from simcore.errors import InputError
 from simcore.files import nearest
-from simcore.profile.fitted import Contention, Fit, ModelFit, OverheadFit, OverlapFit
+from simcore.profile.fitted import Contention, Fit, Framework, ModelFit, OverheadFit, OverlapFit
 from simcore.scenario.schema import Scenario
-from simcore.units import BYTES_PER_ELEMENT, GB, US
+from simcore.units import BYTES_PER_ELEMENT, GB
 from simcore.workload.models import MODELS
 
 if TYPE_CHECKING:
@@ -33,8 +35,6 @@ CPU_JITTER = 0.03
 
 CATALOGUE = "catalogue priors"
 
-UNMEASURED_OVERHEAD = OverheadFit(step_s=0.0, tensor_s=0.0, byte_s=0.0, spread=0.5)
-
 CPU = "CPU"
 CPU_CONTENTION = Contention(busy_ranks=2, slowdown=1.1, optimizer_slowdown=1.5, spread=0.3)
 """How much slower a CPU rank is with its host's other ranks at work: a prior."""
@@ -45,13 +45,15 @@ class Costs:
     """Everything that a step is charged for, each with its spread.
 
     ``anchor`` scales compute: 1, or what measured points marked ``calibrate`` made of it, with the spread they left.
-    ``jitter`` is how much one rank's compute varies from step to step; all ranks wait for the slowest.
+    ``jitter`` is how much one rank's compute varies from step to step; where a barrier joins the steps, all ranks wait
+    for the slowest. ``stragglers`` of them are slower by ``straggler_slowdown``. ``overheads`` are what parts of the
+    framework spend, by name.
     """
 
     compute: ComputeCosts
     compute_spread: float
     network: Network
-    overhead: OverheadFit
+    overheads: Mapping[Framework, OverheadFit]
     overlap: OverlapFit
     contention: tuple[Contention, ...]
     jitter: float
@@ -61,6 +63,14 @@ class Costs:
     memory_gib: float | None
     source: str
     anchor: float = 1.0
+    synchronous: bool = True
+    stragglers: int = 0
+    straggler_slowdown: float = 1.0
+
+    def overhead_of(self, part: Framework) -> tuple[float, float, float]:
+        """Seconds of a step, a tensor and a byte in one part of the framework."""
+        overhead = self.overheads.get(part, UNMEASURED_OVERHEAD)
+        return overhead.step_s, overhead.tensor_s, overhead.byte_s
 
     def contention_at(self, ranks: int) -> tuple[float, float]:
         """How much slower passes and optimizer steps are while all ranks of a node work, at ``ranks`` ranks in all."""
@@ -78,13 +88,16 @@ class Costs:
         )
 
     def straggling_at(self, ranks: int) -> float:
-        """How much longer the slowest of ``ranks`` computes than a typical one, step by step.
+        """How much longer the slowest of ``ranks`` computes than a typical one, step by step, where all wait for it.
 
         The expected largest of n normal deviations, by Blom's approximation of its quantile.
         """
-        if ranks < 2 or not self.jitter:
+        if not self.synchronous:
             return 1.0
-        return 1.0 + self.jitter * NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
+        slowest = self.straggler_slowdown if self.stragglers else 1.0
+        if ranks < 2 or not self.jitter:
+            return slowest
+        return slowest + self.jitter * NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
 
     def anchored(self, factor: float, spread: float) -> Costs:
         """These costs with compute scaled by ``factor`` and its spread replaced."""
@@ -97,7 +110,7 @@ class Costs:
             compute = replace(
                 compute, origin="fitted", source=f"{compute.source}; scaled x{self.anchor:.3f} to the calibrate points"
             )
-        overhead = Assumption("framework overhead", self._overhead_origin, self.overhead.spread, self.source)
+        overhead = Assumption("framework overhead", self._overhead_origin, self.overheads["ddp"].spread, self.source)
         return (compute, overhead, *self.network.assumptions(ranks))
 
     @property
@@ -146,7 +159,7 @@ def _from_catalog(scenario: Scenario, where: str) -> Costs:
         compute=compute,
         compute_spread=compute.assumption.spread,
         network=_catalog_network(scenario, ranks_per_node, where),
-        overhead=_assumed_overhead(gpu, on_cpu),
+        overheads=assumed_overheads(gpu.memory_bandwidth_gb_per_s * GB, on_cpu),
         overlap=NO_OVERLAP if on_cpu or given else GPU_OVERLAP,
         contention=(CPU_CONTENTION,) if on_cpu and not given else (),
         jitter=0.0 if given else CPU_JITTER if on_cpu else GPU_JITTER,
@@ -155,7 +168,18 @@ def _from_catalog(scenario: Scenario, where: str) -> Costs:
         device=gpu_name,
         memory_gib=None if on_cpu else gpu.memory_gib,
         source=CATALOGUE,
+        **_workers_of(scenario),
     )
+
+
+def _workers_of(scenario: Scenario) -> dict[str, Any]:
+    """How the ranks wait for each other, and how unequal they are."""
+    cluster = scenario.cluster
+    return {
+        "synchronous": scenario.strategy.synchronous,
+        "stragglers": cluster.stragglers,
+        "straggler_slowdown": cluster.straggler_slowdown,
+    }
 
 
 def _catalog_compute(scenario: Scenario, gpu_name: str, gpu: Gpu, where: str) -> ComputeCosts:
@@ -175,7 +199,7 @@ def _from_profile(scenario: Scenario, profile: Profile, where: str) -> Costs:
         compute=compute,
         compute_spread=compute.assumption.spread,
         network=_measured_network(scenario, profile, ranks_per_node, where),
-        overhead=fit.overhead or UNMEASURED_OVERHEAD,
+        overheads=_measured_overheads(profile),
         overlap=fit.overlap if fit.overlap and not given else NO_OVERLAP,
         contention=() if given else fit.contention,
         jitter=0.0 if given else fit.jitter,
@@ -184,7 +208,16 @@ def _from_profile(scenario: Scenario, profile: Profile, where: str) -> Costs:
         device=machine.device,
         memory_gib=gpu.memory_gib if gpu else None,
         source=_source(profile),
+        **_workers_of(scenario),
     )
+
+
+def _measured_overheads(profile: Profile) -> dict[Framework, OverheadFit]:
+    """What was measured of the framework, and for the rest what is assumed of it on such a device."""
+    on_cpu = profile.machine.backend == "gloo"
+    gpu = None if on_cpu else known_gpu(profile.machine.device)
+    bandwidth = profile.fit.memory_bytes_per_s or (gpu.memory_bandwidth_gb_per_s if gpu else 10.0) * GB
+    return assumed_overheads(bandwidth, on_cpu) | {fit.of: fit for fit in profile.fit.overheads}
 
 
 def _profiled_compute(scenario: Scenario, fit: Fit, source: str, where: str) -> ComputeCosts:
@@ -266,9 +299,3 @@ def _measured_network(scenario: Scenario, profile: Profile, ranks_per_node: int,
 
 def _backend(scenario: Scenario, default: str) -> str:
     return default if scenario.strategy.backend == "auto" else scenario.strategy.backend
-
-
-def _assumed_overhead(gpu: Gpu, on_cpu: bool) -> OverheadFit:
-    """DDP's own cost where nobody measured it: a hook per gradient, and its bytes read and written once each way."""
-    copy_s = 4.0 / (gpu.memory_bandwidth_gb_per_s * GB * BANDWIDTH_EFFICIENCY)
-    return OverheadFit(step_s=100 * US, tensor_s=(10 if on_cpu else 4) * US, byte_s=copy_s, spread=0.5)

@@ -6,15 +6,18 @@ Columns are the points of a sweep times the samples of an uncertainty, so one pa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from simcore.graph.tasks import Kind, Task, TaskGraph
+from simcore.graph.tasks import COMMUNICATES, Kind, Task, TaskGraph
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
+
+WIDE = 4
+"""Tasks a level from which on it is quicker to evaluate whole levels at once."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,44 @@ class CompiledGraph:
 
     def ends(self, durations: Array) -> Array:
         """When each task ends, seconds, given durations in seconds; both ``[tasks, columns]``."""
+        return self._ends_by_level(durations) if self._is_wide else self._ends_one_by_one(durations)
+
+    @cached_property
+    def _levels(self) -> tuple[tuple[Indices, Indices | None], ...]:
+        """Tasks that wait only for earlier levels, with what they wait for ``[tasks, most]`` (repeated to fill up)."""
+        level: list[int] = []
+        for before in self.predecessors:
+            level.append(max((level[earlier] for earlier in before), default=-1) + 1)
+        members: list[list[int]] = [[] for _ in range(max(level, default=-1) + 1)]
+        for number, depth in enumerate(level):
+            members[depth].append(number)
+        return tuple((np.array(numbers, dtype=np.intp), self._waited_for_by(numbers)) for numbers in members)
+
+    def _waited_for_by(self, numbers: list[int]) -> Indices | None:
+        most = max(len(self.predecessors[number]) for number in numbers)
+        if not most:
+            return None
+        rows = [self.predecessors[number] for number in numbers]
+        return np.array([row + row[-1:] * (most - len(row)) for row in rows], dtype=np.intp)
+
+    @cached_property
+    def _is_wide(self) -> bool:
+        return len(self.tasks) > WIDE * max(1, len(self._levels))
+
+    def _ends_by_level(self, durations: Array) -> Array:
+        ends = np.empty_like(durations)
+        for numbers, before in self._levels:
+            if before is None:
+                ends[numbers] = durations[numbers]
+                continue
+            latest = ends[before[:, 0]]
+            for column in range(1, before.shape[1]):
+                np.maximum(latest, ends[before[:, column]], out=latest)
+            latest += durations[numbers]
+            ends[numbers] = latest
+        return ends
+
+    def _ends_one_by_one(self, durations: Array) -> Array:
         ends = np.empty_like(durations)
         for number, before in enumerate(self.predecessors):
             if len(before) == 1:
@@ -83,25 +124,36 @@ class Timeline:
     def breakdown(self, resource: str) -> dict[str, Array]:
         """Where the step goes as one stream sees it: its busy time by kind, and its idle time; sums to the step.
 
-        Idle time is *exposed communication* where the stream waits for a collective, else *wait*; each in seconds,
-        ``[columns]``.
+        Idle time is *exposed communication* as far as the stream waits for a transfer that runs, *bubble* where it
+        waits for the stage behind that transfer, else *wait*; each in seconds, ``[columns]``.
         """
         columns = self.end.shape[1]
-        parts = {kind.value: np.zeros(columns) for kind in Kind if kind is not Kind.COMMUNICATION}
-        parts |= {"exposed_communication": np.zeros(columns), "wait": np.zeros(columns)}
+        parts = {kind.value: np.zeros(columns) for kind in Kind if kind not in COMMUNICATES}
+        parts |= {name: np.zeros(columns) for name in ("exposed_communication", "bubble", "wait")}
         clock: Array = np.zeros(columns)
         for number, task in enumerate(self.graph.tasks):
             if task.resource != resource:
                 continue
-            parts[self._waited_for(number)] += self.start[number] - clock
-            parts[task.kind.value] += self.end[number] - self.start[number]
+            self._divide_idle(parts, number, self.start[number] - clock)
+            busy = "exposed_communication" if task.kind in COMMUNICATES else task.kind.value
+            parts[busy] += self.end[number] - self.start[number]
             clock = self.end[number]
-        parts["exposed_communication"] += self.step_time - clock
+        pipelined = any(task.kind is Kind.HANDOVER for task in self.graph.tasks)
+        parts["bubble" if pipelined else "exposed_communication"] += self.step_time - clock
         return parts
 
-    def _waited_for(self, number: int) -> str:
-        kinds = {self.graph.tasks[earlier].kind for earlier in self.graph.predecessors[number]}
-        return "exposed_communication" if Kind.COMMUNICATION in kinds else "wait"
+    def _divide_idle(self, parts: dict[str, Array], number: int, idle: Array) -> None:
+        """Add the time that a stream was idle before a task to what it waited for."""
+        before = self.graph.predecessors[number]
+        kinds = {self.graph.tasks[earlier].kind for earlier in before}
+        if Kind.HANDOVER in kinds:
+            handovers = [earlier for earlier in before if self.graph.tasks[earlier].kind is Kind.HANDOVER]
+            handover = (self.end[handovers] - self.start[handovers]).max(axis=0)
+            exposed = np.minimum(idle, handover)
+            parts["exposed_communication"] += exposed
+            parts["bubble"] += idle - exposed
+        else:
+            parts["exposed_communication" if Kind.COMMUNICATION in kinds else "wait"] += idle
 
     def overlap_share(self, tasks: Indices, others: Indices) -> Array:
         """Which part of each of ``tasks`` ran while any of ``others`` did, ``[tasks, columns]``, 0 to 1.
@@ -117,14 +169,8 @@ class Timeline:
 
 
 def compile_graph(graph: TaskGraph) -> CompiledGraph:
-    """``graph`` as arrays. Raises ``ValueError`` where a task waits for a later one: the graph has a cycle."""
-    tasks = graph.tasks
-    digraph: nx.DiGraph = graph.digraph
-    predecessors = tuple(tuple(sorted(digraph.pred[number])) for number in range(len(tasks)))
-    for number, before in enumerate(predecessors):
-        if before and before[-1] >= number:
-            raise ValueError(f"task {tasks[number].name!r} waits for {tasks[before[-1]].name!r}, which is issued later")
-    return CompiledGraph(tasks, predecessors)
+    """``graph`` as arrays."""
+    return CompiledGraph(tuple(graph.tasks), tuple(graph.predecessors))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Literal
 
 import networkx as nx
 
-from simcore.profile.fitted import Collective
+from simcore.profile.fitted import Collective, Framework
 
 
 class Kind(StrEnum):
@@ -22,41 +22,61 @@ class Kind(StrEnum):
     FORWARD = "forward"
     BACKWARD = "backward"
     COMMUNICATION = "communication"
+    HANDOVER = "handover"
     OPTIMIZER = "optimizer"
     HOST = "host"
+
+
+COMMUNICATES = (Kind.COMMUNICATION, Kind.HANDOVER)
+"""A handover passes an activation or its gradient to the next stage: who waits for it waits for that stage, too."""
+
+Axis = Literal["replicate", "shard", "copies", "tensor", "context", "expert", "pipeline", "server"]
+"""The ranks that a collective joins: those that differ only along this axis of the mesh."""
+
+
+LINK = "link"
+"""The link of the one rank that stands for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
     """A charge: ``times`` passes through one forward layer, one backward piece or the optimizer.
 
-    ``index`` None means the whole phase.
+    ``index`` None means the whole phase; the optimizer's may be ``shared_by`` the ranks of an axis.
     """
 
     phase: Literal["forward", "backward", "optimizer"]
     index: int | None = None
     times: float = 1.0
+    shared_by: Axis | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """A charge: what the framework itself spends on so many steps, gradient tensors and bytes copied."""
+    """A charge: what a part of the framework itself spends on so many steps, tensors and bytes copied."""
 
     steps: float = 0.0
     tensors: float = 0.0
     size_bytes: float = 0.0
+    of: Framework = "ddp"
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A charge: one part of a collective over the data-parallel group.
+    """A charge: ``times`` one part of a collective over the ranks of an axis.
 
-    ``latency`` is the time in which others may use the link, ``wire`` the time during which it is taken.
+    ``latency`` is the time in which others may use the link, ``wire`` the time during which it is taken, ``all`` both.
+    ``size_bytes`` is that of one sample where the transfer is of ``activations``; ``per`` rank of an axis it happens
+    again.
     """
 
     collective: Collective
     size_bytes: float
-    part: Literal["latency", "wire"]
+    part: Literal["latency", "wire", "all"]
+    axis: Axis = "replicate"
+    activations: bool = False
+    times: float = 1.0
+    per: Axis | None = None
 
 
 Charge = Compute | Overhead | Transfer
@@ -76,21 +96,33 @@ class Task:
 class TaskGraph:
     """Tasks in issue order, joined by what they wait for and by their place on their resource."""
 
-    digraph: nx.DiGraph = field(default_factory=nx.DiGraph)
+    tasks: list[Task] = field(default_factory=list)
+    predecessors: list[tuple[int, ...]] = field(default_factory=list)
     _last_on: dict[str, int] = field(default_factory=dict)
 
     def add(self, task: Task, after: Iterable[int] = ()) -> int:
-        """Issue ``task`` on its resource after the tasks with the given numbers; returns its own number."""
-        number = len(self.digraph)
-        resource = task.resource
-        self.digraph.add_node(number, task=task)
-        self.digraph.add_edges_from((earlier, number) for earlier in after)
-        if (previous := self._last_on.get(resource)) is not None:
-            self.digraph.add_edge(previous, number)
-        self._last_on[resource] = number
+        """Issue ``task`` on its resource after the tasks with the given numbers; returns its own number.
+
+        Raises ``ValueError`` where one of them is not issued yet: the graph would have a cycle.
+        """
+        number = len(self.tasks)
+        before = set(after)
+        if (previous := self._last_on.get(task.resource)) is not None:
+            before.add(previous)
+        if before and max(before) >= number:
+            raise ValueError(f"task {task.name!r} waits for task {max(before)}, which is not issued yet")
+        self.tasks.append(task)
+        self.predecessors.append(tuple(sorted(before)))
+        self._last_on[task.resource] = number
         return number
 
     @property
-    def tasks(self) -> tuple[Task, ...]:
-        """Every task in issue order, which is a topological order: a task waits only for earlier ones."""
-        return tuple(self.digraph.nodes[number]["task"] for number in range(len(self.digraph)))
+    def digraph(self) -> nx.DiGraph:
+        """The graph for whoever wants to look at it with networkx: vertices by number, each with its ``task``."""
+        digraph = nx.DiGraph()
+        for number, task in enumerate(self.tasks):
+            digraph.add_node(number, task=task)
+        digraph.add_edges_from(
+            (earlier, number) for number, before in enumerate(self.predecessors) for earlier in before
+        )
+        return digraph

@@ -24,6 +24,7 @@ from simcore.profile.fitted import (
     CollectiveLaw,
     Contention,
     Fit,
+    Framework,
     KindRate,
     LinearTime,
     ModelFit,
@@ -33,6 +34,7 @@ from simcore.profile.fitted import (
 from simcore.profile.schema import (
     CollectiveSample,
     LayerSample,
+    MemorySample,
     ModelSample,
     OverheadSample,
     OverlapSample,
@@ -64,7 +66,8 @@ def fit_samples(samples: Samples) -> Fit:
         contention=_contention(samples.models),
         jitter=_jitter(samples.models),
         overlap=_overlap(samples.overlap),
-        overhead=_overhead(samples.overhead),
+        overheads=_overheads(samples.overhead),
+        memory_bytes_per_s=_memory_rate(samples.memory),
     )
 
 
@@ -341,11 +344,22 @@ def _overlap(samples: Sequence[OverlapSample]) -> OverlapFit | None:
     )
 
 
-def _overhead(samples: Sequence[OverheadSample]) -> OverheadFit | None:
-    """What DDP adds per step, per tensor and per byte, none negative, by least squares on relative errors."""
-    if not samples:
-        return None
-    added = np.array([max(_median(sample.ddp) - _median(sample.plain), 1e-6) for sample in samples])
+def _overheads(samples: Sequence[OverheadSample]) -> tuple[OverheadFit, ...]:
+    """What each part of torch adds per step, per tensor and per byte, none negative, from relative errors."""
+    by_part: dict[Framework, list[OverheadSample]] = defaultdict(list)
+    for sample in samples:
+        by_part[sample.of].append(sample)
+    return tuple(_overhead(part, alike) for part, alike in by_part.items())
+
+
+def _overhead(part: Framework, samples: Sequence[OverheadSample]) -> OverheadFit:
+    added = np.array([max(_median(sample.wrapped) - _median(sample.plain), 1e-6) for sample in samples])
     matrix = np.array([[1.0, sample.tensors, sample.parameter_bytes] for sample in samples])
     (step_s, tensor_s, byte_s), _ = nnls(matrix / added[:, None], np.ones(len(added)))
-    return OverheadFit(step_s=float(step_s), tensor_s=float(tensor_s), byte_s=float(byte_s), spread=0.2)
+    return OverheadFit(of=part, step_s=float(step_s), tensor_s=float(tensor_s), byte_s=float(byte_s), spread=0.2)
+
+
+def _memory_rate(samples: Sequence[MemorySample]) -> float | None:
+    """Bytes read and written a second in the largest copies."""
+    largest = sorted(samples, key=lambda sample: sample.size_bytes)[-2:]
+    return statistics.median(2 * one.size_bytes / _median(one.timing) for one in largest) if largest else None

@@ -8,9 +8,13 @@ from pydantic import Field, model_validator
 
 from simcore.files import Table
 
-FIT_VERSION = 1
+FIT_VERSION = 2
 
-Collective = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "send_recv"]
+Collective = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "send_recv", "exchange"]
+"""What nccl-tests calls so; an exchange is a call of a parameter server: as many bytes there as back."""
+
+Framework = Literal["ddp", "fsdp", "dp", "tensor", "pipeline", "rpc"]
+"""Parts of torch that spend time of their own on the host."""
 
 Seconds = Annotated[float, Field(ge=0, le=1e6)]
 Positive = Annotated[float, Field(gt=0, le=1e18)]
@@ -117,8 +121,9 @@ class OverlapFit(Table):
 
 
 class OverheadFit(Table):
-    """What DDP itself adds to a step: ``step_s`` once, ``tensor_s`` per gradient and ``byte_s`` per byte of them."""
+    """What a part of torch itself adds to a step: ``step_s`` once, ``tensor_s`` a tensor, ``byte_s`` a byte copied."""
 
+    of: Framework = "ddp"
     step_s: Seconds
     tensor_s: Seconds
     byte_s: Seconds
@@ -142,4 +147,5 @@ class Fit(Table):
     contention: tuple[Contention, ...] = ()
     jitter: Spread = 0.0
     overlap: OverlapFit | None = None
-    overhead: OverheadFit | None = None
+    overheads: tuple[OverheadFit, ...] = ()
+    memory_bytes_per_s: Positive | None = None

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from simcore.files import Table
-from simcore.profile.fitted import Collective, Count, Fit, Seconds, Whole
+from simcore.profile.fitted import Collective, Count, Fit, Framework, Seconds, Whole
 
-PROFILE_VERSION = 1
+PROFILE_VERSION = 2
 
 
 class Host(Table):
@@ -141,12 +141,13 @@ class OverlapSample(Table):
 
 
 class OverheadSample(Table):
-    """A training step over ``parameter_bytes`` in ``tensors`` parameters, bare and inside DDP of one rank."""
+    """A training step over ``parameter_bytes`` in ``tensors`` parameters, bare and wrapped in a part of torch."""
 
+    of: Framework
     parameter_bytes: Count
     tensors: Count
     plain: Timing
-    ddp: Timing
+    wrapped: Timing
 
 
 class StepSample(Table):
@@ -176,7 +177,7 @@ class Profile(Table):
     """A calibration of one machine."""
 
     format: Literal["simscale-profile"]
-    version: Literal[1]
+    version: Literal[2]
     complete: bool
     machine: Machine
     samples: Samples

@@ -155,6 +155,10 @@ class Scenario(Table):
             object.__setattr__(self, "sweep", SweepTable(gpus=counts))
         for gpus in (*self.sweep.gpus, *(point.gpus for point in self.measured)):
             self.local_batch(gpus)
+        if self.cluster.stragglers and self.strategy.pipeline_parallel > 1:
+            raise ValueError(
+                "cluster.stragglers is not known in a pipeline; leave it out or give pipeline_parallel = 1"
+            )
         return self
 
     @property

@@ -48,19 +48,20 @@ def bucket_limits(bucket_cap_mb: float | None) -> list[int]:
 
 def ddp_buckets(
     shape: StepShape,
+    pieces: Sequence[int],
     bytes_per_element: int,
     bucket_cap_mb: float | None,
     *,
     rebuilt: bool = True,
 ) -> tuple[Bucket, ...]:
-    """The buckets of ``shape`` in launch order.
+    """The buckets of what the ``pieces`` of ``shape`` learn, in launch order.
 
     After its first step DDP rebuilds them in the order in which gradients became ready. With
     ``find_unused_parameters`` and no static graph it does not (``rebuilt=False``): they stay those of registration
     order, taken from the back.
     """
-    piece_of = {tensor: index for index, piece in enumerate(shape.backward) for tensor in piece.tensors}
-    order = list(piece_of) if rebuilt else list(range(len(shape.elements)))
+    piece_of = {tensor: index for index in pieces for tensor in shape.backward[index].tensors}
+    order = list(piece_of) if rebuilt else sorted(piece_of)
     sizes = [shape.elements[tensor] * bytes_per_element for tensor in order]
     assigned = assign_buckets(sizes, bucket_limits(bucket_cap_mb))
     groups = [tuple(order[index] for index in indices) for indices in (assigned if rebuilt else reversed(assigned))]

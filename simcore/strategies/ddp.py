@@ -1,21 +1,20 @@
 """DistributedDataParallel on the task graph: buckets all-reduced beside backward, in order, then copied out.
 
-Sources: torch's Reducer (bucket order, launch in order, copy into and out of buckets) and its process groups: NCCL runs
-collectives one after the other on a stream, gloo hands them to two worker threads, so two may share the link.
+Sources: torch's Reducer (bucket order, launch in order, copy into and out of buckets), its communication hooks, and
+``DistributedDataParallel.join``.
 """
 
 from __future__ import annotations
 
-from simcore.graph.tasks import Compute, Kind, Overhead, Task, TaskGraph, Transfer
-from simcore.scenario.strategy import StrategyTable
+from simcore.graph.tasks import Charge, Compute, Kind, Overhead, Transfer
+from simcore.scenario.strategy import UNEVEN_ROUND, StrategyTable
 from simcore.strategies.buckets import Bucket, ddp_buckets
+from simcore.strategies.powersgd import compressed
+from simcore.strategies.rank import Rank
+from simcore.strategies.widths import Widths
 from simcore.workload.step import StepShape
 
-COMPUTE = "compute stream"
-LINK = "link"
-COLLECTIVES_IN_FLIGHT = {"nccl": 1, "gloo": 2}
-GRADIENT_BYTES = 4  # fp32 parameters, also under autocast
-WIRE_BYTES = {"none": 4, "fp16": 2, "bf16": 2}
+WIRE_BYTES = {"fp16": 2, "bf16": 2}
 
 # Copies, in units of a gradient copied into its bucket and out again (two reads and two writes of each byte).
 BUCKET_COPY = 0.5  # in before the all-reduce, or out after it; none where gradients are views of the bucket
@@ -23,77 +22,77 @@ CAST_COPY = 0.375  # a compression hook casts the bucket to half the size before
 ACCUMULATE_COPY = 0.75  # a pass whose gradients are added to earlier ones: two reads and a write
 
 
-def build_ddp(shape: StepShape, strategy: StrategyTable, backend: str) -> TaskGraph:
-    """The graph of one DDP step of one rank: all ranks are equal, so one stands for all of them."""
-    rebuilt = strategy.static_graph or not strategy.find_unused_parameters
-    buckets = ddp_buckets(shape, GRADIENT_BYTES, strategy.bucket_cap_mb, rebuilt=rebuilt)
-    graph = TaskGraph()
-    graph.add(Task("ddp host", Kind.HOST, COMPUTE, (Overhead(steps=1),)))
-    _add_accumulated_passes(graph, shape, strategy.gradient_accumulation - 1)
-    for index, layer in enumerate(shape.forward):
-        graph.add(Task(layer, Kind.FORWARD, COMPUTE, (Compute("forward", index),)))
-    reduced = _add_backward(graph, shape, buckets, strategy, COLLECTIVES_IN_FLIGHT[backend])
-    _add_finish(graph, buckets, reduced, strategy)
-    return graph
+class DdpSync:
+    """How the copies of one stage synchronise gradients: ``pieces`` are those of the stage, in backward order."""
+
+    def __init__(
+        self, rank: Rank, shape: StepShape, pieces: tuple[int, ...], strategy: StrategyTable, widths: Widths
+    ) -> None:
+        rebuilt = strategy.static_graph or not strategy.find_unused_parameters
+        self._rank, self._shape, self._strategy, self._width = rank, shape, strategy, widths.parameter
+        self._buckets = ddp_buckets(shape, pieces, widths.parameter, strategy.bucket_cap_mb, rebuilt=rebuilt)
+        self._reduced: list[int] = []
+
+    def open(self) -> None:
+        """What DDP does before forward."""
+        self._rank.run("ddp host", Kind.HOST, (Overhead(steps=1),))
+        if self._strategy.uneven_inputs:  # every rank says whether it still has inputs
+            self._rank.block_on("join", (Transfer("all_reduce", 4, "all", times=1 + 1 / UNEVEN_ROUND),))
+
+    def hooks(self, index: int) -> tuple[Charge, ...]:
+        """What DDP's hooks add to a piece of a synchronised backward."""
+        tensors = self._shape.backward[index].tensors
+        copied = self._copies * self._width * sum(self._shape.elements[tensor] for tensor in tensors)
+        return (Overhead(tensors=len(tensors), size_bytes=copied),) if tensors else ()
+
+    def ready(self, index: int, task: int) -> None:
+        """A piece has ended: start the all-reduce of each bucket that it completes, unless an earlier one is open."""
+        while len(self._reduced) < len(self._buckets) and self._buckets[len(self._reduced)].ready_after <= index:
+            self._reduce(self._buckets[len(self._reduced)], f"bucket {len(self._reduced)}", task)
+
+    def finish(self, last: int) -> None:
+        """Wait for the buckets in order, and copy each back to its gradients."""
+        if self._strategy.find_unused_parameters and not self._strategy.static_graph:
+            used_map_bytes = 4 * len(self._shape.elements)  # one int32 a parameter: which of them any rank used
+            self._reduced.append(self._rank.start("used-parameter map", "all_reduce", used_map_bytes, [last]))
+        for index, reduced in enumerate(self._reduced):
+            elements = self._buckets[index].elements if index < len(self._buckets) else 0
+            copy = Overhead(size_bytes=self._copies * elements * self._width)
+            self._rank.run(f"finish bucket {index}", Kind.HOST, (copy,), after=[reduced])
+
+    def _reduce(self, bucket: Bucket, name: str, ready: int) -> None:
+        if self._strategy.compression == "powersgd":
+            self._reduced.append(self._reduce_by_power_iteration(bucket, name, ready))
+        else:
+            width = WIRE_BYTES.get(self._strategy.compression, self._width)
+            self._reduced.append(self._rank.start(name, "all_reduce", bucket.elements * width, [ready]))
+
+    def _reduce_by_power_iteration(self, bucket: Bucket, name: str, ready: int) -> int:
+        """PowerSGD: what does not compress, then both factors, each needing the one before (Vogels et al. 2019)."""
+        elements = [self._shape.elements[tensor] for tensor in bucket.tensors]
+        whole, left, right = compressed(elements, self._strategy.powersgd_rank)
+        for part, size in (("whole", whole), ("P", left), ("Q", right)):
+            if size:
+                ready = self._rank.start(f"{name} {part}", "all_reduce", size * self._width, [ready])
+        return ready
+
+    @property
+    def _copies(self) -> float:
+        """What is copied on either side of a bucket's all-reduce, per byte of gradient."""
+        bucket = 0.0 if self._strategy.gradient_as_bucket_view else BUCKET_COPY
+        return bucket + (0.0 if self._strategy.compression == "none" else CAST_COPY)
 
 
-def _add_accumulated_passes(graph: TaskGraph, shape: StepShape, passes: int) -> None:
-    """The passes under ``no_sync``: no communication, so each is two tasks that nothing joins.
+def lay_accumulated_passes(rank: Rank, shape: StepShape, strategy: StrategyTable, widths: Widths) -> None:
+    """The passes under ``no_sync``: no communication between copies, so each is two tasks that nothing joins.
 
     All passes but the first of the step add their gradients to those that are there: one fewer than there are, and the
     pass that synchronises.
     """
+    passes = strategy.gradient_accumulation - 1
     if passes:
-        added = Overhead(size_bytes=passes * ACCUMULATE_COPY * shape.parameter_elements * GRADIENT_BYTES)
-        forward, backward = Compute("forward", times=passes), Compute("backward", times=passes)
-        graph.add(Task(f"forward x{passes} (no_sync)", Kind.FORWARD, COMPUTE, (forward,)))
-        graph.add(Task(f"backward x{passes} (no_sync)", Kind.BACKWARD, COMPUTE, (backward, added)))
-
-
-def _copies(strategy: StrategyTable) -> float:
-    """What is copied on either side of a bucket's all-reduce, per byte of gradient."""
-    bucket = 0.0 if strategy.gradient_as_bucket_view else BUCKET_COPY
-    return bucket + (0.0 if strategy.compression == "none" else CAST_COPY)
-
-
-def _add_backward(
-    graph: TaskGraph, shape: StepShape, buckets: tuple[Bucket, ...], strategy: StrategyTable, in_flight: int
-) -> list[int]:
-    """Backward pieces, and each bucket's all-reduce as soon as it and every earlier bucket are complete.
-
-    Returns the task that ends each bucket's all-reduce.
-    """
-    copies = _copies(strategy)
-    reduced: list[int] = []
-    for index, piece in enumerate(shape.backward):
-        elements = sum(shape.elements[tensor] for tensor in piece.tensors)
-        hooks = Overhead(tensors=len(piece.tensors), size_bytes=copies * elements * GRADIENT_BYTES)
-        task = Task(piece.name, Kind.BACKWARD, COMPUTE, (Compute("backward", index), hooks))
-        ready = graph.add(task)
-        while len(reduced) < len(buckets) and buckets[len(reduced)].ready_after <= index:
-            size_bytes = buckets[len(reduced)].elements * WIRE_BYTES[strategy.compression]
-            reduced.append(_add_all_reduce(graph, size_bytes, f"bucket {len(reduced)}", ready, reduced, in_flight))
-    if strategy.find_unused_parameters and not strategy.static_graph:
-        used_map_bytes = 4 * len(shape.elements)  # one int32 a parameter: which of them any rank used
-        reduced.append(_add_all_reduce(graph, used_map_bytes, "used-parameter map", ready, reduced, in_flight))
-    return reduced
-
-
-def _add_all_reduce(
-    graph: TaskGraph, size_bytes: float, name: str, ready: int, earlier: list[int], in_flight: int
-) -> int:
-    """One all-reduce: its latency on a worker of the process group, then its bytes on the link."""
-    worker = f"collective worker {len(earlier) % in_flight}"
-    after = [ready, earlier[-in_flight]] if len(earlier) >= in_flight else [ready]
-    latency = Task(f"{name} latency", Kind.COMMUNICATION, worker, (Transfer("all_reduce", size_bytes, "latency"),))
-    wire = Task(name, Kind.COMMUNICATION, LINK, (Transfer("all_reduce", size_bytes, "wire"),))
-    return graph.add(wire, after=[graph.add(latency, after=after)])
-
-
-def _add_finish(graph: TaskGraph, buckets: tuple[Bucket, ...], reduced: list[int], strategy: StrategyTable) -> None:
-    """Wait for the buckets in order, copy each back to its gradients, then step the optimizer."""
-    for index, last in enumerate(reduced):
-        elements = buckets[index].elements if index < len(buckets) else 0
-        copy = Overhead(size_bytes=_copies(strategy) * elements * GRADIENT_BYTES)
-        graph.add(Task(f"finish bucket {index}", Kind.HOST, COMPUTE, (copy,)), after=[last])
-    graph.add(Task("optimizer", Kind.OPTIMIZER, COMPUTE, (Compute("optimizer"),)))
+        added = Overhead(size_bytes=passes * ACCUMULATE_COPY * shape.parameter_elements * widths.parameter)
+        forward = tuple(Compute("forward", i, passes * layer.share) for i, layer in enumerate(shape.forward))
+        backward = tuple(Compute("backward", i, passes * piece.share) for i, piece in enumerate(shape.backward))
+        rank.run(f"forward x{passes} (no_sync)", Kind.FORWARD, forward)
+        rank.run(f"backward x{passes} (no_sync)", Kind.BACKWARD, (*backward, added))

@@ -206,3 +206,33 @@ def _schedule(name: str) -> Callable[[int, int, int], Schedule]:
 
 
 SCHEDULES: dict[str, Callable[[int, int, int], Schedule]] = {name: _schedule(name) for name in _ORDERS}
+
+
+def ideal_bubble(name: str, ranks: int, stages_per_rank: int, microbatches: int) -> float:
+    """The share of the step in which a rank idles: equal stages, F = I = W = 1, B = 2, communication free.
+
+    With p ranks, v stages a rank and m microbatches this is (p-1)/(m+p-1) for gpipe (GPipe, arXiv:1811.06965, section
+    2.3) and 1f1b (Megatron-LM, arXiv:2104.04473, section 2.2.1), and (p-1)/(v*m+p-1) for interleaved (section 2.2.2)
+    and for looped-bfs (arXiv:2211.05953). The papers divide by the time without bubbles, here it is by the whole step.
+    For zero-bubble it is (p-1)/(3*v*m+p-1): ZB-H1's bubble of (p-1)*(F+I-W) (Zero Bubble, arXiv:2401.10241, section 2)
+    holds for torch's rounds over v stages too. For zbv it is (p-1)/(6*m+p-1): no rank waits once it has begun (section
+    6), but each begins one forward after the one before it.
+
+    Those hold from m = p on, zbv's from 2*m = 3*p-1 on, gpipe's always. What shorter steps idle on top is in no paper;
+    it is fitted to simulated steps, and a test holds all of it equal to a simulation. So none lacks a closed form.
+    """
+    _check(name, ranks, stages_per_rank, microbatches)
+    idle = _ideal_idle(name, ranks, stages_per_rank, microbatches)
+    return idle / (3 * stages_per_rank * microbatches + idle)
+
+
+def _ideal_idle(name: str, ranks: int, stages_per_rank: int, microbatches: int) -> int:
+    """How long a rank idles in a step, in forwards of one stage; ``missing`` microbatches leave gaps at each stage."""
+    if name == "zbv":
+        return max(ranks - 1, 2 * (2 * ranks - 1 - microbatches))
+    missing = max(0, ranks - microbatches)
+    if name == "zero-bubble":
+        # Weight gradients, one for each microbatch, fill the backward's share of a gap.
+        gap = missing + max(0, missing - microbatches)
+        return ranks - 1 + missing + (stages_per_rank - 1) * gap
+    return 3 * (ranks - 1 + (stages_per_rank - 1) * missing)

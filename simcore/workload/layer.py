@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 LayerKind = Literal["linear", "conv", "attention", "norm", "elementwise", "embedding"]
+Role = Literal["whole", "sequence", "inside", "column", "row", "pair"]
+"""What tensor parallelism does with a layer: nothing; divides its tokens where it is sequence parallel; divides it
+without communication; as a column (its input's gradient is reduced), as a row (its output is); or as such a pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Layer:
     input_elements: float
     output_elements: float
     parameters: tuple[Parameter, ...] = ()
+    role: Role = "whole"
 
     @property
     def parameter_elements(self) -> int:

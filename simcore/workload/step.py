@@ -2,34 +2,99 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
-from simcore.workload.layer import Model
+from simcore.workload.layer import Model, Role
+
+STEM = -1
+"""The block number of what comes before the first block; the head's is the number of blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """A forward layer: the block it lies in, its role under tensor parallelism, and the elements that it reads and
+    hands on for one sample (0 where unknown). This rank computes ``share`` of it."""
+
+    name: str
+    block: int = STEM
+    role: Role = "whole"
+    inputs: float = 0.0
+    outputs: float = 0.0
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of backward, and the gradients that become ready as it ends (their places in registration order)."""
+    """A stretch of backward, and the gradients that become ready as it ends (their places in registration order).
+
+    ``outputs`` are the elements of the gradient that it gets for one sample, ``inputs`` those that it hands on.
+    """
 
     name: str
     tensors: tuple[int, ...]
+    block: int = STEM
+    role: Role = "whole"
+    inputs: float = 0.0
+    outputs: float = 0.0
+    share: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepShape:
     """One pass of one rank: forward layers and backward pieces in order, and every parameter's size in elements.
 
-    ``elements`` is in registration order; each of its places appears in exactly one piece.
+    ``elements`` is in registration order; each of its places appears in exactly one piece. ``blocks`` is how many
+    blocks the model is a chain of, ``whole_elements`` how many elements it learns in all, where a rank holds fewer.
     """
 
-    forward: tuple[str, ...]
+    forward: tuple[LayerShape, ...]
     backward: tuple[Piece, ...]
     elements: tuple[int, ...]
+    blocks: int = 0
+    whole_elements: int = 0
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # A shape is a cache key, looked up at every prediction.
+        object.__setattr__(self, "whole_elements", self.whole_elements or sum(self.elements))
+        object.__setattr__(self, "_hash", hash((self.forward, self.backward, self.elements)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def parameter_elements(self) -> int:
         """Trainable elements of the model."""
         return sum(self.elements)
+
+    def layers_in(self, blocks: Iterable[int]) -> tuple[int, ...]:
+        """The numbers of the forward layers of some blocks, in forward order."""
+        chosen = set(blocks)
+        return tuple(index for index, layer in enumerate(self.forward) if layer.block in chosen)
+
+    def pieces_in(self, blocks: Iterable[int]) -> tuple[int, ...]:
+        """The numbers of the backward pieces of some blocks, in backward order."""
+        chosen = set(blocks)
+        return tuple(index for index, piece in enumerate(self.backward) if piece.block in chosen)
+
+    def tensors_in(self, blocks: Iterable[int]) -> tuple[int, ...]:
+        """The parameters whose gradients the pieces of some blocks finish, in the order in which they become ready."""
+        return tuple(tensor for index in self.pieces_in(blocks) for tensor in self.backward[index].tensors)
+
+    def elements_in(self, blocks: Iterable[int]) -> int:
+        """Trainable elements of some blocks."""
+        return sum(self.elements[tensor] for tensor in self.tensors_in(blocks))
+
+    def handed_on(self, block: int) -> float:
+        """Elements that a block hands to the next for one sample: its last layer's output, 0 where unknown."""
+        outputs = [layer.outputs for layer in self.forward if layer.block == block]
+        return outputs[-1] if outputs else 0.0
+
+    @property
+    def all_blocks(self) -> range:
+        """Every block number, the stem's and the head's included."""
+        return range(STEM, self.blocks + 1)
 
 
 def shape_of(model: Model) -> StepShape:
@@ -39,12 +104,42 @@ def shape_of(model: Model) -> StepShape:
     for layer in model.layers:
         first[layer.name] = count
         count += len(layer.parameters)
+    blocks, count = number_blocks([layer.name for layer in model.layers])
+    forward = tuple(
+        LayerShape(layer.name, block, layer.role, layer.input_elements, layer.output_elements)
+        for layer, block in zip(model.layers, blocks, strict=True)
+    )
     backward = tuple(
-        Piece(layer.name, tuple(range(first[layer.name], first[layer.name] + len(layer.parameters)))[::-1])
-        for layer in reversed(model.layers)
+        Piece(
+            layer.name,
+            tuple(range(first[layer.name], first[layer.name] + len(layer.parameters)))[::-1],
+            block,
+            layer.role,
+            layer.input_elements,
+            layer.output_elements,
+        )
+        for layer, block in zip(reversed(model.layers), reversed(blocks), strict=True)
     )
-    return StepShape(
-        forward=tuple(layer.name for layer in model.layers),
-        backward=backward,
-        elements=tuple(parameter.elements for parameter in model.parameters),
-    )
+    elements = tuple(parameter.elements for parameter in model.parameters)
+    return StepShape(forward, backward, elements, count)
+
+
+def number_blocks(names: Sequence[str]) -> tuple[list[int], int]:
+    """The block of each layer, and how many there are, from qualified names: ``h.0.ln_1`` lies in block ``h.0``.
+
+    What comes before the first block is the stem; what stands outside blocks later on belongs to the head.
+    """
+    keys = [block_of(name) for name in names]
+    known = list(dict.fromkeys(key for key in keys if key is not None))
+    first = next((index for index, key in enumerate(keys) if key is not None), 0)
+    outside = [STEM if index < first else len(known) for index in range(len(names))]
+    return [known.index(key) if key is not None else out for key, out in zip(keys, outside, strict=True)], len(known)
+
+
+def block_of(name: str) -> str | None:
+    """The block that a qualified name lies in: its parts up to the first number; None where there is none."""
+    parts = name.split(".")
+    for index, part in enumerate(parts):
+        if part.isdigit():
+            return ".".join(parts[: index + 1])
+    return None

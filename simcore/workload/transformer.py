@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simcore.workload.build import attention, elementwise, embedding, linear, norm
-from simcore.workload.layer import Layer, Model, Parameter
+from simcore.workload.layer import Layer, Model, Parameter, Role
 
 
 def gpt(name: str, depth: int, hidden: int, vocabulary: int, tokens: int) -> Model:
@@ -41,35 +43,40 @@ def bert(name: str, depth: int, hidden: int, vocabulary: int = 30522, tokens: in
 def _gpt_block(block: str, hidden: int, tokens: int) -> list[Layer]:
     size = tokens * hidden
     return [
-        norm(f"{block}.ln_1", hidden, size),
-        linear(f"{block}.attn.c_attn", hidden, 3 * hidden, tokens),
-        attention(f"{block}.attn", tokens, hidden),
-        linear(f"{block}.attn.c_proj", hidden, hidden, tokens),
-        elementwise(f"{block}.add_1", 2 * size, size),
-        norm(f"{block}.ln_2", hidden, size),
-        linear(f"{block}.mlp.c_fc", hidden, 4 * hidden, tokens),
-        elementwise(f"{block}.gelu", 4 * size),
-        linear(f"{block}.mlp.c_proj", 4 * hidden, hidden, tokens),
-        elementwise(f"{block}.add_2", 2 * size, size),
+        _as("sequence", norm(f"{block}.ln_1", hidden, size)),
+        _as("column", linear(f"{block}.attn.c_attn", hidden, 3 * hidden, tokens)),
+        _as("inside", attention(f"{block}.attn", tokens, hidden)),
+        _as("row", linear(f"{block}.attn.c_proj", hidden, hidden, tokens)),
+        _as("sequence", elementwise(f"{block}.add_1", 2 * size, size)),
+        _as("sequence", norm(f"{block}.ln_2", hidden, size)),
+        _as("column", linear(f"{block}.mlp.c_fc", hidden, 4 * hidden, tokens)),
+        _as("inside", elementwise(f"{block}.gelu", 4 * size)),
+        _as("row", linear(f"{block}.mlp.c_proj", 4 * hidden, hidden, tokens)),
+        _as("sequence", elementwise(f"{block}.add_2", 2 * size, size)),
     ]
 
 
 def _bert_block(block: str, hidden: int, tokens: int) -> list[Layer]:
     size = tokens * hidden
     return [
-        linear(f"{block}.query", hidden, hidden, tokens),
-        linear(f"{block}.key", hidden, hidden, tokens),
-        linear(f"{block}.value", hidden, hidden, tokens),
-        attention(f"{block}.attention", tokens, hidden),
-        linear(f"{block}.output", hidden, hidden, tokens),
-        elementwise(f"{block}.add_1", 2 * size, size),
-        norm(f"{block}.norm_1", hidden, size),
-        linear(f"{block}.up", hidden, 4 * hidden, tokens),
-        elementwise(f"{block}.gelu", 4 * size),
-        linear(f"{block}.down", 4 * hidden, hidden, tokens),
-        elementwise(f"{block}.add_2", 2 * size, size),
-        norm(f"{block}.norm_2", hidden, size),
+        _as("column", linear(f"{block}.query", hidden, hidden, tokens)),
+        _as("column", linear(f"{block}.key", hidden, hidden, tokens)),
+        _as("column", linear(f"{block}.value", hidden, hidden, tokens)),
+        _as("inside", attention(f"{block}.attention", tokens, hidden)),
+        _as("row", linear(f"{block}.output", hidden, hidden, tokens)),
+        _as("sequence", elementwise(f"{block}.add_1", 2 * size, size)),
+        _as("sequence", norm(f"{block}.norm_1", hidden, size)),
+        _as("column", linear(f"{block}.up", hidden, 4 * hidden, tokens)),
+        _as("inside", elementwise(f"{block}.gelu", 4 * size)),
+        _as("row", linear(f"{block}.down", 4 * hidden, hidden, tokens)),
+        _as("sequence", elementwise(f"{block}.add_2", 2 * size, size)),
+        _as("sequence", norm(f"{block}.norm_2", hidden, size)),
     ]
+
+
+def _as(role: Role, layer: Layer) -> Layer:
+    """``layer`` with its role under tensor parallelism."""
+    return replace(layer, role=role)
 
 
 def _tied_output(hidden: int, vocabulary: int, tokens: int, bias: str | None = None) -> Layer:

@@ -1,0 +1,44 @@
+"""What torch itself spends on the host where nobody measured it: priors, by part of it and kind of device.
+
+On a GPU the host runs ahead of the device, so a part's own time is mostly hidden and what is left are copies in the
+device's memory. On CPU ranks host and device are one, and every call counts.
+"""
+
+from __future__ import annotations
+
+from simcore.costs.device import BANDWIDTH_EFFICIENCY
+from simcore.profile.fitted import Framework, OverheadFit
+from simcore.units import US
+
+SPREAD = 0.5
+UNMEASURED_OVERHEAD = OverheadFit(of="ddp", step_s=0.0, tensor_s=0.0, byte_s=0.0, spread=SPREAD)
+
+ON_GPU: dict[Framework, tuple[float, float]] = {
+    "ddp": (100 * US, 4 * US),
+    "fsdp": (200 * US, 20 * US),
+    "dp": (2000 * US, 20 * US),
+    "tensor": (0.0, 5 * US),
+    "pipeline": (20 * US, 0.0),
+    "rpc": (200 * US, 0.0),
+}
+"""Seconds a step and a tensor (of ``dp``, a tensor and replica: threads and replicas are made anew every step)."""
+
+ON_CPU: dict[Framework, tuple[float, float]] = {
+    "ddp": (100 * US, 10 * US),
+    "fsdp": (500 * US, 400 * US),
+    "dp": (500 * US, 20 * US),
+    "tensor": (0.0, 250 * US),
+    "pipeline": (300 * US, 0.0),
+    "rpc": (500 * US, 0.0),
+}
+
+
+def assumed_overheads(memory_bytes_per_s: float, on_cpu: bool) -> dict[Framework, OverheadFit]:
+    """The priors of every part; a byte copied is read and written, of DDP (into its bucket and out again) twice."""
+    copy_s = 2.0 / (memory_bytes_per_s * BANDWIDTH_EFFICIENCY)
+    return {
+        part: OverheadFit(
+            of=part, step_s=step_s, tensor_s=tensor_s, byte_s=copy_s * (2 if part == "ddp" else 1), spread=SPREAD
+        )
+        for part, (step_s, tensor_s) in (ON_CPU if on_cpu else ON_GPU).items()
+    }
