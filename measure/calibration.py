@@ -17,7 +17,8 @@ import torch.distributed as dist
 from measure.clock import sharpen_sleep
 from measure.micro import collectives, device
 from measure.micro.collectives import sweep
-from measure.micro.ddp_overhead import SHAPES, measure_overhead
+from measure.micro.exchange import measure_exchange
+from measure.micro.framework import ON_ONE_RANK, ON_TWO_RANKS, Trial, measure_alone, measure_together, name_of
 from measure.micro.model_pass import measure_model
 from measure.micro.overlap import measure_overlap
 from measure.models.table import find_model
@@ -183,13 +184,18 @@ def _collective_items(world: World, plan: Plan) -> Iterator[Item]:
 
 
 def _ddp_items(world: World, plan: Plan) -> Iterator[Item]:
-    """What DDP adds, on all ranks at once; and compute beside an all-reduce, among a host's ranks if it can."""
+    """What torch adds, of itself and over two ranks; compute beside an all-reduce, inside a host if it can."""
     own_group = world.own_group()
-    for tensors, elements in SHAPES:
-        take = partial(
-            _overhead, own_group=own_group, tensors=tensors, elements=elements, effort=plan.effort(1.0, warmups=3)
-        )
-        yield Item(f"ddp overhead {tensors}x{elements}", "overhead", _members(world.everyone, take))
+    effort = plan.effort(1.0, warmups=3)
+    for trial in ON_ONE_RANK:
+        alone = partial(_overhead, own_group=own_group, trial=trial, effort=effort)
+        yield Item(name_of(trial), "overhead", _members(world.everyone, alone))
+    if world.size > 1:
+        for trial in ON_TWO_RANKS:
+            yield Item(name_of(trial), "overhead", partial(measure_together, world, trial, effort))
+        if world.device.type == "cpu":
+            exchange = partial(measure_exchange, world, plan.effort(0.3, most=10))
+            yield Item("exchange with a server", "collectives", exchange)
     local = len(world.ranks_of_first_host)
     ranks = local if local > 1 else world.size
     if ranks > 1:
@@ -214,8 +220,8 @@ def _step_items(world: World, plan: Plan) -> Iterator[Item]:
         yield Item(f"steps of {name} at batch {batch}", "steps", _members(world.everyone, take))
 
 
-def _overhead(team: Team, own_group: dist.ProcessGroup, tensors: int, elements: int, effort: Effort) -> list[Table]:
-    return [measure_overhead(team, own_group, tensors, elements, effort)]
+def _overhead(team: Team, own_group: dist.ProcessGroup, trial: Trial, effort: Effort) -> list[Table]:
+    return [measure_alone(team, own_group, trial, effort)]
 
 
 def _overlap(team: Team, effort: Effort) -> list[Table]:

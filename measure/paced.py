@@ -161,11 +161,13 @@ class _Wait(torch.autograd.Function):
         ctx: Any, signal: torch.Tensor, samples: float, layer: PacedLayer, pacer: Pacer, *parameters: torch.Tensor
     ) -> torch.Tensor:
         ctx.samples, ctx.layer, ctx.pacer, ctx.like = samples, layer, pacer, parameters
+        ctx.save_for_backward(signal)  # so that recomputation finds something to recompute
         pacer.forward(layer.forward_s * ctx.samples)
         return signal.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        assert ctx.saved_tensors
         deadline = ctx.pacer.backward_deadline(ctx.layer.backward_s * ctx.samples)
         learned = tuple(torch.full_like(parameter, 1e-3) for parameter in ctx.like)
         ctx.pacer.wait_until(deadline)

@@ -1,17 +1,19 @@
-"""torch's DataParallel for real: one process, a thread a replica. The twin of ``simcore/strategies/data_parallel.py``.
+"""torch's DataParallel for real: one process, a thread a replica.
 
-On GPUs it is ``nn.DataParallel`` itself. On the CPU, which ``nn.DataParallel`` does not divide, the same steps from
-torch's own pieces: replicate, scatter, ``parallel_apply`` in threads, gather, and gradients summed into the original.
+The twin of ``simcore/strategies/data_parallel.py``. On GPUs it is ``nn.DataParallel`` itself. Its pieces know no CPU,
+so there the same steps stand beside it: replicas whose parameters are copies in the graph, the batch scattered, a
+thread a replica, outputs gathered; autograd then sums the gradients into the original.
 """
 
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DataParallel, parallel_apply
+from torch.nn.parallel import DataParallel
 
 from measure.train.job import Job
 from measure.train.mesh import Mesh
@@ -59,8 +61,9 @@ class _CpuDataParallel(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> Any:
         replicas = [_replica(self.module) for _ in range(self._replicas)]
-        scattered = [(part.clone(),) for part in inputs.chunk(self._replicas)]
-        outputs = parallel_apply(replicas, scattered)
+        scattered = [part.clone() for part in inputs.chunk(self._replicas)]
+        with ThreadPoolExecutor(self._replicas) as threads:  # parallel_apply's threads, which it gives only to GPUs
+            outputs = list(threads.map(lambda replica, part: replica(part), replicas, scattered))
         return torch.cat(outputs)
 
 

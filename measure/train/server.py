@@ -6,8 +6,6 @@ run ahead of the slowest is bounded by ``staleness`` (0: everyone in step; none:
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +23,7 @@ from measure.world import World
 from simcore.scenario.strategy import StrategyTable
 
 LEARNING_RATE = 1e-3
+RPC_TIMEOUT_S = 600.0
 
 
 @dataclass
@@ -99,16 +98,14 @@ def _exchange(training: str, worker: int, gradients: torch.Tensor) -> Future[Any
 
 def join_rpc(world: World) -> None:
     """Join all ranks of the world in rpc; every rank must call it, once. ``leave_rpc`` ends it."""
-    port: list[Any] = [_free_port() if world.leads else None]
-    dist.broadcast_object_list(port, src=0)
     options = rpc.TensorPipeRpcBackendOptions(
-        init_method=f"tcp://{os.environ['MASTER_ADDR']}:{port[0]}",
-        rpc_timeout=600,
+        init_method="env://",
+        rpc_timeout=RPC_TIMEOUT_S,
         # Plain TCP: shared memory would let the hosts of one machine's network namespaces bypass their links.
         _transports=["uv"] if len(world.hosts) > 1 else None,
         _channels=["basic"] if len(world.hosts) > 1 else None,
     )
-    rpc.init_rpc(_name(world.rank), rank=world.rank, world_size=world.size, rpc_backend_options=options)  # type: ignore[no-untyped-call]
+    rpc.init_rpc(name_of(world.rank), rank=world.rank, world_size=world.size, rpc_backend_options=options)  # type: ignore[no-untyped-call]
 
 
 def leave_rpc() -> None:
@@ -116,15 +113,9 @@ def leave_rpc() -> None:
     rpc.shutdown()
 
 
-def _name(rank: int) -> str:
-    return f"rank {rank}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def name_of(rank: int) -> str:
+    """What a rank is called in rpc."""
+    return f"rank-{rank}"
 
 
 class ParameterServerTrainer(AsynchronousTrainer):
@@ -134,7 +125,7 @@ class ParameterServerTrainer(AsynchronousTrainer):
         super().__init__()
         self._job, self._worker, workers = job, mesh.place("replicate"), mesh.size("replicate")
         world = dist.get_world_size()
-        self._servers = [_name(rank) for rank in range(world - strategy.servers, world)]
+        self._servers = [name_of(rank) for rank in range(world - strategy.servers, world)]
         self._training = f"{workers} workers"
         flat = parameters_to_vector(job.model.parameters()).detach()
         self._sizes = [part.numel() for part in flat.tensor_split(len(self._servers))]

@@ -18,17 +18,23 @@ ON_GPU: dict[Framework, tuple[float, float]] = {
     "fsdp": (200 * US, 20 * US),
     "dp": (2000 * US, 20 * US),
     "tensor": (0.0, 5 * US),
-    "pipeline": (20 * US, 0.0),
+    "pipeline": (100 * US, 20 * US),
+    "powersgd": (100 * US, 60 * US),
     "rpc": (200 * US, 0.0),
 }
-"""Seconds a step and a tensor (of ``dp``, a tensor and replica: threads and replicas are made anew every step)."""
+"""Seconds a step and an event of it.
+
+An event is a gradient of DDP, a gather or scatter of FSDP, a tensor of a replica of DataParallel (made anew every
+step), a pass through a column and a row, an action of a pipeline, a compressed gradient.
+"""
 
 ON_CPU: dict[Framework, tuple[float, float]] = {
     "ddp": (100 * US, 10 * US),
     "fsdp": (500 * US, 400 * US),
     "dp": (500 * US, 20 * US),
     "tensor": (0.0, 250 * US),
-    "pipeline": (300 * US, 0.0),
+    "pipeline": (1000 * US, 200 * US),
+    "powersgd": (300 * US, 300 * US),
     "rpc": (500 * US, 0.0),
 }
 

@@ -197,7 +197,7 @@ class MeasuredNetwork:
         time_s, wire_share = _on_curve(curve, size_bytes)
         spread = curve.spread
         if curve.ranks != ranks:
-            law = self._law(collective, hosts > 1)
+            law = self._law(collective, curve.hosts > 1)
             time_s *= _law_s(law, size_bytes, ranks) / _law_s(law, size_bytes, curve.ranks)
             spread = math.hypot(spread, law.spread) + SPREAD_PER_DOUBLING * abs(math.log2(ranks / curve.ranks))
         link = "network between hosts" if hosts > 1 else "links inside the host"
@@ -215,9 +215,11 @@ class MeasuredNetwork:
         return (Assumption("collectives", "measured" if here else "fitted", spread, f"{self.source}: {how}"),)
 
     def _nearest_curve(self, collective: Collective, ranks: int, hosts: int) -> CollectiveCurve | None:
-        alike = [
-            curve for curve in self.fit.curves if curve.collective == collective and (curve.hosts > 1) == (hosts > 1)
-        ]
+        """The curve of the nearest count, inside a host or across hosts alike; any, where nothing else is known."""
+        known = [curve for curve in self.fit.curves if curve.collective == collective]
+        alike = [curve for curve in known if (curve.hosts > 1) == (hosts > 1)]
+        if not alike and self.beyond is None:
+            alike = known
         return min(alike, key=lambda curve: abs(math.log(ranks / curve.ranks)), default=None)
 
     def _law(self, collective: Collective, crosses_hosts: bool) -> CollectiveLaw:
@@ -240,6 +242,11 @@ def law_seconds(
 
 def _law_s(law: CollectiveLaw, size_bytes: float, ranks: int) -> float:
     return law_seconds(law.collective, law.launch_s, law.latency_s, law.bandwidth_bytes_per_s, size_bytes, ranks)
+
+
+def time_on_curve(curve: CollectiveCurve, size_bytes: float) -> float:
+    """Seconds of a measured collective at a size."""
+    return _on_curve(curve, size_bytes)[0]
 
 
 def _on_curve(curve: CollectiveCurve, size_bytes: float) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares, nnls
 
 from simcore.costs.compute import OPTIMIZER_BYTES
-from simcore.costs.network import law_seconds
+from simcore.costs.network import law_seconds, time_on_curve
 from simcore.profile.fitted import (
     FIT_VERSION,
     BackwardPiece,
@@ -66,7 +66,7 @@ def fit_samples(samples: Samples) -> Fit:
         contention=_contention(samples.models),
         jitter=_jitter(samples.models),
         overlap=_overlap(samples.overlap),
-        overheads=_overheads(samples.overhead),
+        overheads=_overheads(samples.overhead, curves),
         memory_bytes_per_s=_memory_rate(samples.memory),
     )
 
@@ -344,19 +344,29 @@ def _overlap(samples: Sequence[OverlapSample]) -> OverlapFit | None:
     )
 
 
-def _overheads(samples: Sequence[OverheadSample]) -> tuple[OverheadFit, ...]:
+def _overheads(samples: Sequence[OverheadSample], curves: Sequence[CollectiveCurve]) -> tuple[OverheadFit, ...]:
     """What each part of torch adds per step, per tensor and per byte, none negative, from relative errors."""
     by_part: dict[Framework, list[OverheadSample]] = defaultdict(list)
     for sample in samples:
         by_part[sample.of].append(sample)
-    return tuple(_overhead(part, alike) for part, alike in by_part.items())
+    return tuple(_overhead(part, alike, curves) for part, alike in by_part.items())
 
 
-def _overhead(part: Framework, samples: Sequence[OverheadSample]) -> OverheadFit:
-    added = np.array([max(_median(sample.wrapped) - _median(sample.plain), 1e-6) for sample in samples])
-    matrix = np.array([[1.0, sample.tensors, sample.parameter_bytes] for sample in samples])
+def _overhead(part: Framework, samples: Sequence[OverheadSample], curves: Sequence[CollectiveCurve]) -> OverheadFit:
+    added = np.array([max(_added(sample, curves), 1e-6) for sample in samples])
+    matrix = np.array([[float(s.steps), float(s.tensors), float(s.parameter_bytes)] for s in samples])
     (step_s, tensor_s, byte_s), _ = nnls(matrix / added[:, None], np.ones(len(added)))
     return OverheadFit(of=part, step_s=float(step_s), tensor_s=float(tensor_s), byte_s=float(byte_s), spread=0.2)
+
+
+def _added(sample: OverheadSample, curves: Sequence[CollectiveCurve]) -> float:
+    """What a part of torch added to a step by itself: without the collectives, as far as they were measured."""
+    added = _median(sample.wrapped) - sample.plain_share * _median(sample.plain)
+    for use in sample.collectives:
+        for curve in curves:
+            if (curve.collective, curve.ranks, curve.hosts) == (use.collective, 2, sample.hosts):
+                added -= use.times * time_on_curve(curve, use.size_bytes)
+    return added
 
 
 def _memory_rate(samples: Sequence[MemorySample]) -> float | None:

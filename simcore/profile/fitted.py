@@ -13,7 +13,7 @@ FIT_VERSION = 2
 Collective = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "send_recv", "exchange"]
 """What nccl-tests calls so; an exchange is a call of a parameter server: as many bytes there as back."""
 
-Framework = Literal["ddp", "fsdp", "dp", "tensor", "pipeline", "rpc"]
+Framework = Literal["ddp", "fsdp", "dp", "tensor", "pipeline", "powersgd", "rpc"]
 """Parts of torch that spend time of their own on the host."""
 
 Seconds = Annotated[float, Field(ge=0, le=1e6)]

@@ -140,12 +140,25 @@ class OverlapSample(Table):
     collective_beside: Timing
 
 
+class CollectiveUse(Table):
+    """So many collectives of two ranks, one behind the other."""
+
+    collective: Collective
+    size_bytes: Count
+    times: Count
+
+
 class OverheadSample(Table):
-    """A training step over ``parameter_bytes`` in ``tensors`` parameters, bare and wrapped in a part of torch."""
+    """A training step bare and in a part of torch: what that adds to ``plain_share`` of the bare one is ``collectives``
+    and what this part spends on so many ``steps``, ``tensors`` and ``parameter_bytes``."""
 
     of: Framework
-    parameter_bytes: Count
-    tensors: Count
+    steps: Whole = 1
+    tensors: Whole = 0
+    parameter_bytes: Whole = 0
+    plain_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    collectives: tuple[CollectiveUse, ...] = ()
+    hosts: Count = 1
     plain: Timing
     wrapped: Timing
 

@@ -2,7 +2,8 @@
 
 Source: ``torch.nn.parallel.DataParallel``. Every step broadcasts the parameters from GPU 0, starts one thread a replica
 (which the GIL serialises), gathers the outputs to GPU 0, and sums the gradients there once all of backward is done;
-only GPU 0 steps its optimizer. With one GPU it calls the model and does nothing else.
+only GPU 0 steps its optimizer. With one GPU it calls the model and does nothing else. Autograd has one thread a device,
+so that replicas on one CPU take turns in backward.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def build_data_parallel(
         outputs = shape.forward[-1].outputs * widths.activation * others
         gathered = Transfer("send_recv", outputs, "all", "copies", activations=True)
         forward = [first.block_on("gather outputs", (gathered,), after=forward)]
-    backward = [_pass(graph, stream, "backward", shape, forward) for stream in _streams(first, others)]
+    on_cpu = backend == "gloo"
+    streams = [first.compute] * gpus if on_cpu else _streams(first, others)
+    backward = [_pass(graph, stream, "backward", shape, forward) for stream in streams]
     if others:
         # A reduction moves what a broadcast does, the other way.
         first.block_on("reduce gradients", (Transfer("broadcast", parameter_bytes, "all", "copies"),), after=backward)

@@ -42,8 +42,13 @@ class DdpSync:
     def hooks(self, index: int) -> tuple[Charge, ...]:
         """What DDP's hooks add to a piece of a synchronised backward."""
         tensors = self._shape.backward[index].tensors
-        copied = self._copies * self._width * sum(self._shape.elements[tensor] for tensor in tensors)
-        return (Overhead(tensors=len(tensors), size_bytes=copied),) if tensors else ()
+        size_bytes = self._width * sum(self._shape.elements[tensor] for tensor in tensors)
+        if not tensors:
+            return ()
+        hooks = (Overhead(tensors=len(tensors), size_bytes=self._copies * size_bytes),)
+        if self._strategy.compression != "powersgd":
+            return hooks
+        return (*hooks, Overhead(tensors=len(tensors), size_bytes=size_bytes, of="powersgd"))
 
     def ready(self, index: int, task: int) -> None:
         """A piece has ended: start the all-reduce of each bucket that it completes, unless an earlier one is open."""

@@ -65,14 +65,21 @@ class Passes:
         if around.before:
             self.rank.block_on(f"{name}: before", around.before, after)
             after = ()
-            charges = (*charges, Overhead(tensors=len(around.before), of="tensor"))
-        if around.after:
-            charges = (*charges, Overhead(tensors=len(around.after), of="tensor"))
         ring = self._start_ring(name, around.beside)
-        last = self.rank.run(name, kind, charges, after)
+        last = self.rank.run(name, kind, (*charges, *_dispatch([around])), after)
         if ring is not None:
             last = self.rank.run(f"{name}: joined", kind, (), after=[ring])
         return self.rank.block_on(f"{name}: after", around.after) if around.after else last
+
+    def _chunk(
+        self, name: str, kind: Kind, charges: tuple[Charge, ...], around: list[Around], after: Iterable[int]
+    ) -> int:
+        transfers = sum((one.before + one.after for one in around), start=())
+        ring = self._start_ring(name, sum((one.beside for one in around), start=()))
+        last = self.rank.run(name, kind, (*charges, *_dispatch(around)), after)
+        if ring is not None:
+            last = self.rank.run(f"{name}: joined", kind, (), after=[ring])
+        return self.rank.block_on(f"{name}: inside", transfers) if transfers else last
 
     def _start_ring(self, name: str, transfers: tuple[Transfer, ...]) -> int | None:
         """Transfers beside the task: ring attention computes on one part while it passes on another."""
@@ -81,15 +88,8 @@ class Passes:
         before = self.rank.run(f"{name}: ring", Kind.HOST, ())
         return self.rank.beside(f"{name}: ring", transfers, [before])
 
-    def _chunk(
-        self, name: str, kind: Kind, charges: tuple[Charge, ...], around: list[Around], after: Iterable[int]
-    ) -> int:
-        transfers = sum((one.before + one.after for one in around), start=())
-        beside = sum((one.beside for one in around), start=())
-        if transfers:
-            charges = (*charges, Overhead(tensors=len(transfers), of="tensor"))
-        ring = self._start_ring(name, beside)
-        last = self.rank.run(name, kind, charges, after)
-        if ring is not None:
-            last = self.rank.run(f"{name}: joined", kind, (), after=[ring])
-        return self.rank.block_on(f"{name}: inside", transfers) if transfers else last
+
+def _dispatch(around: Iterable[Around]) -> tuple[Charge, ...]:
+    """What DTensor spends on the way into and out of a divided part."""
+    parts = sum(one.divided for one in around)
+    return (Overhead(tensors=parts, of="tensor"),) if parts else ()

@@ -89,6 +89,8 @@ class _Pipeline:
         orders = actions_of(self.strategy)
         self._next = [0] * len(orders)
         self._last = [None] * len(orders)
+        for rank in self.ranks:
+            rank.run("pipeline host", Kind.HOST, (Overhead(steps=1, of="pipeline"),))
         for stage in self.stages:
             stage.open()
         moved = True
@@ -169,7 +171,7 @@ class _Pipeline:
         return self._makes(order[place - 1])
 
     def _compute(self, action: Action, after: list[int]) -> int:
-        stage, whole = self.stages[action.stage], Overhead(steps=1, of="pipeline")
+        stage, whole = self.stages[action.stage], Overhead(tensors=1, of="pipeline")
         name = f"{action.kind.value}{action.microbatch} of stage {action.stage}"
         if action.kind is Pass.FORWARD:
             return stage.forward(name, whole, after)

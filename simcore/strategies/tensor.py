@@ -16,6 +16,7 @@ from simcore.workload.layer import Role
 from simcore.workload.step import StepShape
 
 DIVIDED: tuple[Role, ...] = ("inside", "column", "row", "pair")
+PART_OF_PAIR: dict[Role, float] = {"column": 0.5, "row": 0.5, "pair": 1.0}
 RING_PASSES = {"forward": 1, "backward": 2}
 """Keys and values go round once in forward; in backward their gradients go with them."""
 
@@ -42,11 +43,13 @@ def divide(shape: StepShape, strategy: StrategyTable) -> StepShape:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """Collectives before and after one layer or piece, and those that run beside it."""
+    """Collectives before and after one layer or piece, and those that run beside it; what part it is of a divided pair
+    of layers, a column and a row."""
 
     before: tuple[Transfer, ...] = ()
     after: tuple[Transfer, ...] = ()
     beside: tuple[Transfer, ...] = ()
+    divided: float = 0.0
 
 
 def around_layer(shape: StepShape, index: int, strategy: StrategyTable, width: int) -> Around:
@@ -61,6 +64,7 @@ def around_layer(shape: StepShape, index: int, strategy: StrategyTable, width: i
         before=_tensor(before, layer.inputs, strategy, width) if entry else (),
         after=_tensor(after, layer.outputs, strategy, width) if layer.role in ("row", "pair") else (),
         beside=_ring(layer.inputs, strategy, width, RING_PASSES["forward"]) if layer.role == "inside" else (),
+        divided=PART_OF_PAIR.get(layer.role, 0.0) if strategy.tensor_parallel > 1 else 0.0,
     )
 
 
@@ -76,6 +80,7 @@ def around_piece(shape: StepShape, index: int, strategy: StrategyTable, width: i
         before=_tensor(before, piece.outputs, strategy, width) if entry else (),
         after=_tensor(after, piece.inputs, strategy, width) if piece.role in ("column", "pair") else (),
         beside=_ring(piece.inputs, strategy, width, RING_PASSES["backward"]) if piece.role == "inside" else (),
+        divided=PART_OF_PAIR.get(piece.role, 0.0) if strategy.tensor_parallel > 1 else 0.0,
     )
 
 

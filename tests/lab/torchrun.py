@@ -19,7 +19,7 @@ def torchrun(hosts: Sequence[Host], arguments: Sequence[str], ranks_per_host: in
 
     Raises ``RuntimeError`` with the first host's stderr where an agent fails or takes longer than ``timeout_s``.
     """
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "eth0", "TP_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
     agents = []
     for index, host in enumerate(hosts):
         command = [str(BINARIES / "torchrun"), "--nnodes", str(len(hosts)), "--nproc-per-node", str(ranks_per_host)]

@@ -11,12 +11,15 @@ from simcore.errors import InputError
 from simcore.files import write_whole
 from simcore.scenario.load import load_scenario, with_gpus
 from simcore.scenario.schema import Scenario
+from simcore.scenario.strategy import DDP_BASED
 from simcore.units import format_count, format_seconds
 from tui.arguments import counts, devices, positive, seconds
 from tui.ranks import choose_devices, inside_torchrun, need_torch, run_as_rank, run_on, torchrun_device
 
 if TYPE_CHECKING:
+    from measure.paced import PacedLayer
     from measure.train.job import PacedWork
+    from simcore.costs.compute import ComputeCosts
     from simcore.profile.measured import MeasuredFile
 
 
@@ -56,10 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
     output: Path | None = arguments.output
     if output is not None and not output.parent.is_dir():
         raise InputError(f"{output}: there is no folder {output.parent}; name one that exists")
+    servers = scenario.strategy.ranks(0)
     if inside_torchrun():
-        world_size = int(os.environ["WORLD_SIZE"])
+        workers = int(os.environ["WORLD_SIZE"]) - servers
         _check_device(scenario, torchrun_device(), where)
-        chosen = _counts(arguments.gpus or (world_size,), world_size, where)
+        chosen = _counts(arguments.gpus or (workers,), workers, where)
         task = _task(scenario, chosen, arguments, where)
         table = run_as_rank("measure.train.run:measure_scenario", task, arguments.timeout, "measure")
     else:
@@ -67,7 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
         _check_device(scenario, place.kind, where)
         chosen = _counts(scenario.sweep.gpus, place.ranks, where, strict=arguments.gpus is not None)
         task = _task(scenario, chosen, arguments, where)
-        place = type(place)(place.kind, max(chosen), place.gpus and place.gpus[: max(chosen)])
+        ranks = scenario.strategy.ranks(max(chosen))
+        place = type(place)(place.kind, ranks, place.gpus and place.gpus[:ranks])
         table = run_on(place, "measure.train.run:measure_scenario", task, arguments.timeout, "measure")
     if table is not None:
         _report(table, scenario, output, arguments.json)
@@ -120,26 +125,45 @@ def _task(scenario: Scenario, chosen: list[int], arguments: argparse.Namespace, 
 
 
 def _paced_work(scenario: Scenario, count: int, profile_path: Path | None, where: str) -> PacedWork:
-    """The scenario's layers as waits: what each takes at this count, and the parameters it learns."""
-    from measure.paced import PacedLayer
+    """The scenario's layers as waits: what each takes for a sample at this count, and the parameters it learns."""
     from measure.train.job import PacedWork
     from simcore.costs.resolve import resolve_compute
     from simcore.profile.load import load_profile
 
     compute = resolve_compute(scenario, load_profile(profile_path) if profile_path else None, where)
-    batch = scenario.local_batch(count)
-    forward_s = float(compute.forward.at(batch).sum())
+    divided = scenario.strategy.data not in DDP_BASED or scenario.strategy.gpus_per_copy > 1
+    layers = _paced_blocks if divided else _paced_pieces
+    return PacedWork(layers(compute, scenario.microbatch(count)), compute.optimizer_s)
+
+
+def _paced_pieces(compute: ComputeCosts, batch: int) -> tuple[PacedLayer, ...]:
+    """A layer for each piece of backward, which is what DDP tells apart; forward has no order of its own to keep."""
+    from measure.paced import PacedLayer
+
+    forward_s = float(compute.forward.at(batch).sum()) / len(compute.shape.backward) / batch
     backward = zip(compute.shape.backward, compute.backward.at(batch).tolist(), strict=True)
-    # A piece of backward is what a paced layer can be told to take; forward has no order of its own to keep.
-    layers = tuple(
-        PacedLayer(
-            forward_s=forward_s / len(compute.shape.backward),
-            backward_s=piece_s,
-            parameters=tuple(compute.shape.elements[tensor] for tensor in piece.tensors),
-        )
+    layers = [
+        PacedLayer(forward_s, piece_s / batch, tuple(compute.shape.elements[tensor] for tensor in piece.tensors))
         for piece, piece_s in backward
-    )
-    return PacedWork(layers[::-1], compute.optimizer_s)
+    ]
+    return tuple(layers[::-1])
+
+
+def _paced_blocks(compute: ComputeCosts, batch: int) -> tuple[PacedLayer, ...]:
+    """A layer for each block, which is what sharding and pipelines tell apart; the ends go with their neighbours."""
+    from measure.paced import PacedLayer
+
+    shape, forward, backward = compute.shape, compute.forward.at(batch), compute.backward.at(batch)
+    layers = []
+    for block in range(max(1, shape.blocks)):
+        own = {block} | ({-1} if block == 0 else set()) | ({shape.blocks} if block >= shape.blocks - 1 else set())
+        forward_s = float(forward[list(shape.layers_in(own))].sum())
+        backward_s = float(backward[list(shape.pieces_in(own))].sum())
+        parameters = tuple(shape.elements[tensor] for tensor in shape.tensors_in(own))
+        layers.append(
+            PacedLayer(forward_s / batch, backward_s / batch, parameters, max(1, round(shape.handed_on(block))))
+        )
+    return tuple(layers)
 
 
 def _report(table: dict[str, Any], scenario: Scenario, output: Path | None, as_json: bool) -> None:
@@ -166,4 +190,7 @@ def _table(measured: MeasuredFile, scenario: Scenario) -> str:
         rate = format_count(scenario.samples_per_step(point.gpus) / step.p50)
         repeats = f"±{point.repeatability:.1%}" if point.repeatability is not None else ""
         lines.append(f"{point.gpus:>6}  {format_seconds(step.p50):>9}  {band:>21}  {rate:>10}  {repeats:>10}")
+        if (stale := point.staleness) is not None:
+            lines.append(f"        stale by {stale.mean:.1f} updates in the mean, 80 % within {stale.p10:.0f} and "
+                         f"{stale.p90:.0f}, at most {stale.most:.0f}")  # fmt: skip
     return "\n".join(lines)
