@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import Any
+
+from simcore.files import parse
+from simcore.scenario.schema import Scenario
 
 SCENARIO = """
 title = "test"
@@ -94,3 +98,11 @@ PROFILE: dict[str, Any] = {
     },
 }
 """A profile of four hosts on links of 50 MB/s, by the ring's closed form; it measured no compute."""
+
+
+def scenario_of(text: str, **edits: dict[str, Any]) -> Scenario:
+    """The scenario in ``text``, with some keys of its tables replaced."""
+    table = tomllib.loads(text)
+    for name, values in edits.items():
+        table[name] = table.get(name, {}) | values
+    return parse(Scenario, table, "test")

@@ -1,4 +1,4 @@
-"""Real training: DDP over gloo equals one process, paced waits are exact, and measure writes what predict reads."""
+"""Real training: every product over gloo equals one process, paced waits are exact, and measure writes what predict reads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,26 +17,70 @@ from measure.clock import CpuClock, Pacer, clock_for, sharpen_sleep
 from measure.launch import run_ranks
 from measure.paced import PacedLayer, PacedModel
 from measure.sampling import Effort, alone
+from measure.train.pipeline import SCHEDULES
+from measure.train.table import TRAINERS
+from simcore.scenario.strategy import StrategyTable
+from tests.train_targets import PRODUCTS
 from tui.cli import main
 
 ROOT = Path(__file__).parent.parent
 SIMSCALE = str(Path(sys.executable).parent / "simscale")
 
 
-@pytest.mark.parametrize("strategy", ["plain", "view", "static", "unused", "accumulate"])
-def test_ddp_over_two_ranks_trains_as_one_process_does(strategy: str) -> None:
-    found = run_ranks(
-        "tests.train_targets:train_both_ways", {"strategy": strategy}, 2, "cpu", 30, lambda done, label: None
-    )
-    assert found["losses"][-1] < found["losses"][0]
-    assert found["furthest"] < 1e-5
+def run_target(name: str, ranks: int, **arguments: Any) -> Any:
+    return run_ranks(f"tests.train_targets:{name}", arguments, ranks, "cpu", 60, lambda done, label: None)
 
 
-def test_compressed_gradients_train_nearly_as_one_process_does() -> None:
-    arguments = {"strategy": "plain", "compression": "fp16"}
-    found = run_ranks("tests.train_targets:train_both_ways", arguments, 2, "cpu", 30, lambda done, label: None)
+@pytest.fixture(scope="module", params=sorted(PRODUCTS), ids=lambda ranks: f"{ranks} ranks")
+def trained(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
+    """Every product for a count of ranks, trained in one launch."""
+    found: dict[str, dict[str, Any]] = run_target("train_both_ways", request.param)
+    return found
+
+
+def test_every_product_trains_as_one_process_does(trained: dict[str, dict[str, Any]]) -> None:
+    for name, found in trained.items():
+        assert found["losses"][-1] < found["losses"][0], name
+        assert found["compared"] >= 10, name
+        assert found["furthest"] < 1e-5, name
+
+
+def test_the_products_cover_every_trainer_whose_parameters_must_agree() -> None:
+    tables = [StrategyTable(**options) for products in PRODUCTS.values() for options in products.values()]
+    assert {table.data for table in tables} == TRAINERS.keys() - {"async-ps", "hogwild"}
+    assert {table.schedule for table in tables if table.pipeline_parallel > 1} == SCHEDULES.keys()
+
+
+@pytest.mark.parametrize(("compression", "tolerance"), [("fp16", 1e-2), ("powersgd", 0.2)])
+def test_compressed_gradients_train_nearly_as_one_process_does(compression: str, tolerance: float) -> None:
+    found = run_target("train_with_hook", 2, compression=compression)
     assert found["losses"][-1] < found["losses"][0]
-    assert found["furthest"] < 1e-2
+    assert found["furthest"] < tolerance
+
+
+@pytest.mark.parametrize(
+    ("options", "workers", "ranks"),
+    [
+        ({"data": "hogwild"}, 2, 2),
+        ({"data": "async-ps"}, 2, 3),
+        ({"data": "async-ps", "servers": 2, "staleness": 1}, 2, 4),
+    ],
+    ids=["hogwild", "one server", "two servers, bounded"],
+)
+def test_workers_without_a_barrier_learn(options: dict[str, Any], workers: int, ranks: int) -> None:
+    found = run_target("train_without_barrier", ranks, options=options, workers=workers)
+    assert found["losses"][-1] < found["losses"][0]
+    assert len(found["staleness"]) == workers
+    assert sum(map(sum, found["staleness"])) > 0
+    if (bound := options.get("staleness")) is not None:
+        # Each of the others can be a bound ahead of the slowest, and the slowest a bound behind it.
+        assert max(map(max, found["staleness"])) <= (2 * bound + 1) * (workers - 1)
+
+
+def test_diloco_and_uneven_inputs_train() -> None:
+    for options in ({"data": "local-sgd", "sync_every": 2, "outer_optimizer": "nesterov"}, {"uneven_inputs": True}):
+        losses = run_target("train_rounds", 2, options=options)
+        assert losses[-1] < losses[0]
 
 
 def test_waits_take_their_time_and_no_more() -> None:

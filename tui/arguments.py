@@ -43,3 +43,14 @@ def seconds(text: str) -> float:
     if not 0 < value < 1e6:
         raise argparse.ArgumentTypeError(f"found '{text}'; a positive number of seconds is needed")
     return value
+
+
+def share(text: str) -> float:
+    """A part of one, such as 0.1. Raises ``argparse.ArgumentTypeError`` otherwise."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 10:
+        raise argparse.ArgumentTypeError(f"found '{text}'; a fraction such as 0.1 is needed")
+    return value

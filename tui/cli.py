@@ -16,6 +16,7 @@ COMMANDS = {
     "calibrate": "measure this machine's compute, collectives and contention into a profile",
     "measure": "run a scenario's real training and record its step times",
     "predict": "predict a scenario's scaling curve, with a band, beside its measured points",
+    "validate": "predict published runs and score the predictions, beside naive linear scaling",
     "explore": "the terminal app: the curve, live, as the scenario is edited",
     "catalog": "list the GPUs, links and models that are known, with their sources",
 }

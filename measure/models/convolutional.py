@@ -70,22 +70,30 @@ class Vgg(nn.Module):
 
 
 class _Block(nn.Module):
-    """A residual block: two 3x3 convolutions, or a bottleneck whose 3x3 convolution carries the stride."""
+    """A residual block: two 3x3 convolutions, or a bottleneck whose 3x3 convolution carries the stride.
 
-    def __init__(self, inputs: int, width: int, expansion: int, stride: int) -> None:
+    ResNeXt's is ``wider`` inside and divided into ``groups``.
+    """
+
+    def __init__(self, inputs: int, width: int, expansion: int, stride: int, groups: int, wider: int) -> None:
         super().__init__()
-        outputs = width * expansion
-        shapes = [(inputs, width, 1, 1), (width, width, 3, stride), (width, outputs, 1, 1)]
+        outputs, inner = width * expansion, width * wider
+        shapes = [(inputs, inner, 1, 1), (inner, inner, 3, stride), (inner, outputs, 1, 1)]
         if expansion == 1:
             shapes = [(inputs, width, 3, stride), (width, width, 3, 1)]
         self.depth = len(shapes)
         for number, (left, right, kernel, step) in enumerate(shapes, start=1):
-            self.add_module(f"conv{number}", nn.Conv2d(left, right, kernel, step, kernel // 2, bias=False))
+            self.add_module(f"conv{number}", self._conv(left, right, kernel, step, groups))
             self.add_module(f"bn{number}", nn.BatchNorm2d(right))
         self.relu = nn.ReLU()
         self.downsample = None
         if stride != 1 or inputs != outputs:
             self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    @staticmethod
+    def _conv(inputs: int, outputs: int, kernel: int, stride: int, groups: int) -> nn.Conv2d:
+        divided = groups if kernel == 3 else 1
+        return nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=divided, bias=False)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         outputs = images
@@ -98,12 +106,14 @@ class _Block(nn.Module):
 
 
 class ResNet(Chain):
-    """ResNet v1.5."""
+    """ResNet v1.5, and ResNeXt."""
 
     stem_parts = ("conv1", "bn1")
     head_parts = ("fc",)
 
-    def __init__(self, depths: tuple[int, ...], bottleneck: bool, classes: int = 1000) -> None:
+    def __init__(
+        self, depths: tuple[int, ...], bottleneck: bool, groups: int = 1, wider: int = 1, classes: int = 1000
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
@@ -113,7 +123,8 @@ class ResNet(Chain):
         for stage, depth in enumerate(depths):
             blocks = []
             for position in range(depth):
-                blocks.append(_Block(inputs, 64 * 2**stage, expansion, 2 if stage and not position else 1))
+                stride = 2 if stage and not position else 1
+                blocks.append(_Block(inputs, 64 * 2**stage, expansion, stride, groups, wider))
                 inputs = 64 * 2**stage * expansion
             self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
         self.stages = len(depths)

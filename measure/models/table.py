@@ -10,7 +10,8 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,22 @@ class ReferenceModel:
     """A model that can be trained: how to build it, how to make a batch of so many samples, and its loss.
 
     ``build()`` returns a new module; ``batch(size, device)`` the pair (inputs, targets) with ``size`` samples, the
-    same at every call for the models of the table; ``loss(outputs, targets)`` a scalar.
+    same at every call for the models of the table; ``loss(outputs, targets)`` a scalar. ``sequences(tokens)`` is
+    another ``batch``, where samples are sequences.
     """
 
     build: Callable[[], nn.Module]
     batch: Callable[[int, torch.device], tuple[Any, Any]]
     loss: Callable[[Any, Any], torch.Tensor]
+    sequences: Callable[[int], Callable[[int, torch.device], tuple[Any, Any]]] | None = None
+
+    def of_tokens(self, tokens: int | None) -> ReferenceModel:
+        """The same model on samples of so many tokens. Raises ``InputError`` where it has no sequences."""
+        if tokens is None:
+            return self
+        if self.sequences is None:
+            raise InputError("workload.sequence_length: this model is none over sequences of the table; leave it out")
+        return replace(self, batch=self.sequences(tokens))
 
 
 def find_model(name: str) -> ReferenceModel:
@@ -135,16 +146,23 @@ def _cnn(stages: tuple[tuple[int, int], ...], classes: int) -> ReferenceModel:
 
 def _gpt(depth: int, hidden: int, heads: int, vocabulary: int, tokens: int) -> ReferenceModel:
     return ReferenceModel(
-        lambda: Gpt(depth, hidden, heads, vocabulary, tokens), _sequences(tokens, vocabulary), _word_loss
+        lambda: Gpt(depth, hidden, heads, vocabulary, tokens),
+        _sequences(tokens, vocabulary),
+        _word_loss,
+        partial(_sequences, vocabulary=vocabulary),
     )
 
 
 def _bert(depth: int, hidden: int, heads: int) -> ReferenceModel:
-    return ReferenceModel(lambda: Bert(depth, hidden, heads), _sequences(512, 30522), _bert_loss)
+    return ReferenceModel(
+        lambda: Bert(depth, hidden, heads), _sequences(512, 30522), _bert_loss, partial(_sequences, vocabulary=30522)
+    )
 
 
-def _resnet(depths: tuple[int, ...], bottleneck: bool) -> ReferenceModel:
-    return ReferenceModel(lambda: ResNet(depths, bottleneck), _images(224, 1000), functional.cross_entropy)
+def _resnet(depths: tuple[int, ...], bottleneck: bool, groups: int = 1, wider: int = 1) -> ReferenceModel:
+    return ReferenceModel(
+        lambda: ResNet(depths, bottleneck, groups, wider), _images(224, 1000), functional.cross_entropy
+    )
 
 
 def _vgg(stages: tuple[tuple[int, int], ...]) -> ReferenceModel:
@@ -159,6 +177,10 @@ MODELS: dict[str, ReferenceModel] = {
     "gpt-mini": _gpt(4, 256, 4, 4096, 128),
     "gpt-small": _gpt(6, 384, 6, 8192, 128),
     "gpt2": _gpt(12, 768, 12, 50257, 1024),
+    "gpt2-medium": _gpt(24, 1024, 16, 50257, 1024),
+    "gpt2-large": _gpt(36, 1280, 20, 50257, 1024),
+    "gpt2-xl": _gpt(48, 1600, 25, 50257, 1024),
+    "gpt3-6.7b": _gpt(32, 4096, 32, 50257, 2048),
     "bert-base": _bert(12, 768, 12),
     "bert-large": _bert(24, 1024, 16),
     "resnet18": _resnet((2, 2, 2, 2), bottleneck=False),
@@ -166,5 +188,6 @@ MODELS: dict[str, ReferenceModel] = {
     "resnet50": _resnet((3, 4, 6, 3), bottleneck=True),
     "resnet101": _resnet((3, 4, 23, 3), bottleneck=True),
     "resnet152": _resnet((3, 8, 36, 3), bottleneck=True),
+    "resnext50": _resnet((3, 4, 6, 3), bottleneck=True, groups=32, wider=2),
     "vgg16": _vgg(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))),
 }

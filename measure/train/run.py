@@ -184,7 +184,8 @@ def _job(world: World, scenario: Scenario, count: int, paced: dict[int, PacedWor
         return paced_job(work, batch, world.device, scenario.strategy)
     workload = scenario.workload
     assert workload.model is not None
-    return real_job(find_model(workload.model), batch, workload.precision, workload.optimizer, world.device)
+    reference = find_model(workload.model).of_tokens(workload.sequence_length)
+    return real_job(reference, batch, workload.precision, workload.optimizer, world.device)
 
 
 def _point(count: int, blocks: list[Block]) -> MeasuredPoint:

@@ -167,13 +167,19 @@ class DeviceRates:
 
 @lru_cache(maxsize=64)
 def rated_costs(
-    model_name: str, rates: DeviceRates, optimizer: Optimizer, bytes_per_element: int, assumption: Assumption
+    model_name: str,
+    tokens: int | None,
+    rates: DeviceRates,
+    optimizer: Optimizer,
+    bytes_per_element: int,
+    assumption: Assumption,
 ) -> ComputeCosts:
-    """Costs of a catalogue model on a device known by its rates.
+    """Costs of a catalogue model on a device known by its rates; of samples of so many ``tokens`` where it has any.
 
     A layer takes ``call + FLOPs / rate + bytes moved / bandwidth``; its backward ``backward_ratio`` times as long.
+    Raises ``ValueError`` where the model takes no such sequence.
     """
-    model = build_model(model_name)
+    model = build_model(model_name, tokens)
     kinds = dict(rates.kinds)
     calls, flop_rates, byte_rates = np.array([kinds[layer.kind] for layer in model.layers]).T
     flops = np.array([layer.forward_flops for layer in model.layers])

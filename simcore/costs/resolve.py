@@ -230,7 +230,7 @@ def _profiled_compute(scenario: Scenario, fit: Fit, source: str, where: str) -> 
     measured = {entry.model: entry for entry in fit.models}
     if workload.model is None:
         return measured_costs(_only(measured, where), workload.optimizer, source, batch)
-    if workload.model in measured:
+    if workload.model in measured and workload.sequence_length is None:
         return measured_costs(measured[workload.model], workload.optimizer, source, batch)
     if not fit.rates:
         raise InputError(f"{where}: workload.model: the profile measured neither '{workload.model}' nor rates by kind "
@@ -257,7 +257,12 @@ def _rated(scenario: Scenario, rates: DeviceRates, assumption: Assumption, where
         raise InputError(f"{where}: workload.model: unknown model '{name}'{nearest(name, MODELS)}{hint}; "
                          f"known: {', '.join(MODELS)}")  # fmt: skip
     bytes_per_element = BYTES_PER_ELEMENT[workload.precision]
-    return rated_costs(workload.model, rates, workload.optimizer, bytes_per_element, assumption)
+    try:
+        return rated_costs(
+            workload.model, workload.sequence_length, rates, workload.optimizer, bytes_per_element, assumption
+        )
+    except ValueError as error:
+        raise InputError(f"{where}: workload.sequence_length: {error}") from None
 
 
 def _gpu(scenario: Scenario, where: str) -> tuple[str, Gpu]:

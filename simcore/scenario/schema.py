@@ -37,6 +37,8 @@ class LayerTable(Table):
 class WorkloadTable(Table):
     """What is trained: a catalogue model, a model measured in a profile, or layers spelled out; and how much at once.
 
+    ``sequence_length`` are the tokens of a sample, by default the most that the model takes.
+
     ``batch_per_gpu`` (weak scaling) and ``global_batch`` (strong scaling) exclude each other. Times of spelled-out
     layers are those of ``timed_at_batch`` samples in one pass, by default the file's own ``batch_per_gpu``. The batch
     is that of one copy of the model, which is one GPU unless tensor, context or pipeline degrees say otherwise.
@@ -45,6 +47,7 @@ class WorkloadTable(Table):
     model: Name | None = None
     profile: Name | None = None
     layers: Annotated[tuple[LayerTable, ...], Field(strict=False, min_length=1)] | None = None
+    sequence_length: PositiveInt | None = None
     batch_per_gpu: PositiveInt | None = None
     global_batch: PositiveInt | None = None
     timed_at_batch: PositiveInt | None = None

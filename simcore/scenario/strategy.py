@@ -36,7 +36,9 @@ class StrategyTable(Table):
     """How the work is divided, in torch's own words; defaults are torch's.
 
     A copy of the model takes ``tensor_parallel · context_parallel · pipeline_parallel`` GPUs; ``data`` joins the
-    copies. ``microbatches`` are those of one pass through a pipeline.
+    copies. ``microbatches`` are those of one pass through a pipeline. ``tied_weights_twice`` is how DDP of torch before
+    1.9 lists a weight that two modules share: reduced twice, and, as the last registered, in the bucket that all others
+    wait for.
     """
 
     data: DataParallel = "ddp"
@@ -51,6 +53,7 @@ class StrategyTable(Table):
     powersgd_rank: Annotated[int, Field(ge=1, le=1024)] = 1
     sync_batchnorm: bool = False
     uneven_inputs: bool = False
+    tied_weights_twice: bool = False
     shard_size: Degree | None = None
     prefetch: Annotated[int, Field(ge=0, le=64)] = 1
 

@@ -13,7 +13,7 @@ from simcore.graph.tasks import Axis, Transfer
 from simcore.profile.fitted import Collective
 from simcore.scenario.strategy import StrategyTable
 from simcore.workload.layer import Role
-from simcore.workload.step import StepShape
+from simcore.workload.step import StepShape, with_tied_twice
 
 DIVIDED: tuple[Role, ...] = ("inside", "column", "row", "pair")
 PART_OF_PAIR: dict[Role, float] = {"column": 0.5, "row": 0.5, "pair": 1.0}
@@ -30,6 +30,8 @@ def divide(shape: StepShape, strategy: StrategyTable) -> StepShape:
         imbalance = strategy.expert_imbalance if role == "pair" else 1.0
         return imbalance / (ranks if divided else 1) / strategy.context_parallel
 
+    if strategy.tied_weights_twice:
+        shape = with_tied_twice(shape)
     elements = list(shape.elements)
     for piece in shape.backward:
         if piece.role in DIVIDED:
@@ -38,7 +40,7 @@ def divide(shape: StepShape, strategy: StrategyTable) -> StepShape:
                 elements[tensor] = max(1, elements[tensor] // (ranks * experts))
     forward = tuple(replace(layer, share=share(layer.role)) for layer in shape.forward)
     backward = tuple(replace(piece, share=share(piece.role)) for piece in shape.backward)
-    return StepShape(forward, backward, tuple(elements), shape.blocks, shape.whole_elements)
+    return replace(shape, forward=forward, backward=backward, elements=tuple(elements))
 
 
 @dataclass(frozen=True, slots=True)

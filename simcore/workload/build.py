@@ -11,9 +11,11 @@ def linear(name: str, inputs: int, outputs: int, tokens: int = 1, bias: bool = T
     return Layer(name, "linear", 2.0 * tokens * inputs * outputs, tokens * inputs, tokens * outputs, parameters)
 
 
-def conv(name: str, inputs: int, outputs: int, kernel: int, in_side: int, out_side: int, bias: bool = False) -> Layer:
-    """A square ``nn.Conv2d``: 2·kernel²·inputs·outputs FLOPs for each place of the output."""
-    weights = kernel * kernel * inputs * outputs
+def conv(
+    name: str, inputs: int, outputs: int, kernel: int, in_side: int, out_side: int, bias: bool = False, groups: int = 1
+) -> Layer:
+    """A square ``nn.Conv2d``: 2·kernel²·inputs·outputs/groups FLOPs for each place of the output."""
+    weights = kernel * kernel * inputs * outputs // groups
     parameters = _weight_and_bias(name, weights, outputs if bias else 0)
     places = out_side * out_side
     return Layer(name, "conv", 2.0 * weights * places, inputs * in_side * in_side, outputs * places, parameters)

@@ -45,8 +45,13 @@ def vgg(name: str, stages: tuple[Stage, ...], classes: int = 1000) -> Model:
     return Model(name, tuple(layers), "img")
 
 
-def resnet(name: str, depths: tuple[int, int, int, int], bottleneck: bool, classes: int = 1000) -> Model:
-    """ResNet v1.5 (the stride in the 3x3 convolution) on images of 224 x 224."""
+def resnet(
+    name: str, depths: tuple[int, int, int, int], bottleneck: bool, classes: int = 1000, groups: int = 1, wider: int = 1
+) -> Model:
+    """ResNet v1.5 (the stride in the 3x3 convolution) on images of 224 x 224.
+
+    ResNeXt divides the 3x3 convolution into ``groups`` and makes it ``wider``.
+    """
     layers = _conv_norm("conv1", "bn1", 3, 64, 7, 224, 112)
     layers.append(elementwise("relu+maxpool", 64 * 112 * 112, 64 * 56 * 56))
     inputs, side, expansion = 64, 56, 4 if bottleneck else 1
@@ -55,26 +60,29 @@ def resnet(name: str, depths: tuple[int, int, int, int], bottleneck: bool, class
         for position in range(depth):
             out_side = side // 2 if stage and not position else side
             block = f"layer{stage + 1}.{position}"
-            layers += _block(block, inputs, width, expansion, side, out_side)
+            layers += _block(block, inputs, width, expansion, side, out_side, groups, wider)
             inputs, side = width * expansion, out_side
     layers.append(elementwise("avgpool", inputs * side * side, inputs))
     layers.append(linear("fc", inputs, classes))
     return Model(name, tuple(layers), "img")
 
 
-def _block(block: str, inputs: int, width: int, expansion: int, side: int, out_side: int) -> list[Layer]:
-    outputs = width * expansion
+def _block(
+    block: str, inputs: int, width: int, expansion: int, side: int, out_side: int, groups: int, wider: int
+) -> list[Layer]:
+    outputs, inner = width * expansion, width * wider
     if expansion > 1:
         shapes = [
-            (inputs, width, 1, side, side),
-            (width, width, 3, side, out_side),
-            (width, outputs, 1, out_side, out_side),
+            (inputs, inner, 1, side, side),
+            (inner, inner, 3, side, out_side),
+            (inner, outputs, 1, out_side, out_side),
         ]
     else:
         shapes = [(inputs, width, 3, side, out_side), (width, width, 3, out_side, out_side)]
     layers: list[Layer] = []
     for number, shape in enumerate(shapes, start=1):
-        layers += _conv_norm(f"{block}.conv{number}", f"{block}.bn{number}", *shape)
+        divided = groups if shape[2] == 3 else 1
+        layers += _conv_norm(f"{block}.conv{number}", f"{block}.bn{number}", *shape, divided)
         if number < len(shapes):
             layers.append(elementwise(f"{block}.relu{number}", shape[1] * shape[4] ** 2))
     if inputs != outputs or side != out_side:
@@ -84,9 +92,9 @@ def _block(block: str, inputs: int, width: int, expansion: int, side: int, out_s
 
 
 def _conv_norm(
-    conv_name: str, norm_name: str, inputs: int, outputs: int, kernel: int, side: int, out_side: int
+    conv_name: str, norm_name: str, inputs: int, outputs: int, kernel: int, side: int, out_side: int, groups: int = 1
 ) -> list[Layer]:
     return [
-        conv(conv_name, inputs, outputs, kernel, side, out_side),
+        conv(conv_name, inputs, outputs, kernel, side, out_side, groups=groups),
         norm(norm_name, outputs, outputs * out_side * out_side),
     ]

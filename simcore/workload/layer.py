@@ -29,7 +29,8 @@ class Layer:
 
     ``forward_flops`` counts a multiply and an add as two, for one sample, as torch's ``FlopCounterMode`` does;
     ``input_elements`` and ``output_elements`` are read and written by the forward pass for one sample;
-    ``parameters`` are in registration order. A tied tensor belongs to the layer whose backward finishes it.
+    ``parameters`` are in registration order. A tied tensor belongs to the layer whose backward finishes it; the other
+    names it as what it is ``tied_to``.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Layer:
     output_elements: float
     parameters: tuple[Parameter, ...] = ()
     role: Role = "whole"
+    tied_to: str | None = None
 
     @property
     def parameter_elements(self) -> int:

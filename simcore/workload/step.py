@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simcore.workload.layer import Model, Role
 
@@ -45,7 +45,8 @@ class StepShape:
     """One pass of one rank: forward layers and backward pieces in order, and every parameter's size in elements.
 
     ``elements`` is in registration order; each of its places appears in exactly one piece. ``blocks`` is how many
-    blocks the model is a chain of, ``whole_elements`` how many elements it learns in all, where a rank holds fewer.
+    blocks the model is a chain of, ``whole_elements`` how many elements it learns in all, where a rank holds fewer, and
+    ``tied`` the parameter that two layers share.
     """
 
     forward: tuple[LayerShape, ...]
@@ -53,6 +54,7 @@ class StepShape:
     elements: tuple[int, ...]
     blocks: int = 0
     whole_elements: int = 0
+    tied: int | None = None
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -121,7 +123,21 @@ def shape_of(model: Model) -> StepShape:
         for layer, block in zip(reversed(model.layers), reversed(blocks), strict=True)
     )
     elements = tuple(parameter.elements for parameter in model.parameters)
-    return StepShape(forward, backward, elements, count)
+    names = [parameter.name for parameter in model.parameters]
+    tied = next((names.index(layer.tied_to) for layer in model.layers if layer.tied_to), None)
+    return StepShape(forward, backward, elements, count, tied=tied)
+
+
+def with_tied_twice(shape: StepShape) -> StepShape:
+    """The shape with its tied parameter registered once more, last, and ready when the first is."""
+    if shape.tied is None:
+        return shape
+    again = len(shape.elements)
+    backward = tuple(
+        replace(piece, tensors=(*piece.tensors, again)) if shape.tied in piece.tensors else piece
+        for piece in shape.backward
+    )
+    return replace(shape, backward=backward, elements=(*shape.elements, shape.elements[shape.tied]))
 
 
 def number_blocks(names: Sequence[str]) -> tuple[list[int], int]:

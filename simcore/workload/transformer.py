@@ -8,22 +8,32 @@ from simcore.workload.build import attention, elementwise, embedding, linear, no
 from simcore.workload.layer import Layer, Model, Parameter, Role
 
 
-def gpt(name: str, depth: int, hidden: int, vocabulary: int, tokens: int) -> Model:
-    """A GPT-2 layout; the output projection shares the token embedding, whose backward finishes it."""
-    layers = [embedding("wte", vocabulary, hidden, tokens), embedding("wpe", tokens, hidden, tokens)]
+def gpt(name: str, depth: int, hidden: int, vocabulary: int, positions: int, tokens: int | None = None) -> Model:
+    """A GPT-2 layout; the output projection shares the token embedding, whose backward finishes it.
+
+    A sample has ``tokens``, by default as many as there are ``positions``.
+    """
+    tokens = tokens or positions
+    layers = [embedding("wte", vocabulary, hidden, tokens), embedding("wpe", positions, hidden, tokens)]
     for index in range(depth):
         layers += _gpt_block(f"h.{index}", hidden, tokens)
     layers.append(norm("ln_f", hidden, tokens * hidden))
-    layers.append(_tied_output(hidden, vocabulary, tokens))
+    layers.append(_tied_output(hidden, vocabulary, tokens, "wte.weight"))
     return Model(name, tuple(layers), "seq")
 
 
-def bert(name: str, depth: int, hidden: int, vocabulary: int = 30522, tokens: int = 512) -> Model:
-    """BERT with its pre-training heads (masked words over all tokens, next sentence); dropout is left out."""
+def bert(
+    name: str, depth: int, hidden: int, vocabulary: int = 30522, positions: int = 512, tokens: int | None = None
+) -> Model:
+    """BERT with its pre-training heads (masked words over all tokens, next sentence); dropout is left out.
+
+    A sample has ``tokens``, by default as many as there are ``positions``.
+    """
+    tokens = tokens or positions
     size = tokens * hidden
     layers = [
         embedding("embeddings.word", vocabulary, hidden, tokens),
-        embedding("embeddings.position", tokens, hidden, tokens),
+        embedding("embeddings.position", positions, hidden, tokens),
         embedding("embeddings.token_type", 2, hidden, tokens),
         norm("embeddings.norm", hidden, size),
     ]
@@ -34,7 +44,7 @@ def bert(name: str, depth: int, hidden: int, vocabulary: int = 30522, tokens: in
         linear("transform", hidden, hidden, tokens),
         elementwise("transform.gelu", size),
         norm("transform_norm", hidden, size),
-        _tied_output(hidden, vocabulary, tokens, bias="decoder.bias"),
+        _tied_output(hidden, vocabulary, tokens, "embeddings.word.weight", bias="decoder.bias"),
         linear("seq_relationship", hidden, 2),
     ]
     return Model(name, tuple(layers), "seq")
@@ -79,9 +89,15 @@ def _as(role: Role, layer: Layer) -> Layer:
     return replace(layer, role=role)
 
 
-def _tied_output(hidden: int, vocabulary: int, tokens: int, bias: str | None = None) -> Layer:
+def _tied_output(hidden: int, vocabulary: int, tokens: int, tied_to: str, bias: str | None = None) -> Layer:
     """The projection onto the vocabulary with the embedding's own weight: FLOPs, but at most a bias to learn."""
     parameters = (Parameter(bias, vocabulary),) if bias else ()
     return Layer(
-        "output", "linear", 2.0 * tokens * hidden * vocabulary, tokens * hidden, tokens * vocabulary, parameters
+        name="output",
+        kind="linear",
+        forward_flops=2.0 * tokens * hidden * vocabulary,
+        input_elements=tokens * hidden,
+        output_elements=tokens * vocabulary,
+        parameters=parameters,
+        tied_to=tied_to,
     )

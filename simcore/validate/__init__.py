@@ -1,0 +1,1 @@
+"""Validation against published runs: tables of measured steps, read into scenarios, predicted and scored."""
