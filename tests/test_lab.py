@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.hosts import lab_hosts, why_unavailable
-from tests.lab.rehearse import WORST_ERROR, rehearse
+from tests.lab.rehearse import WORST_ERROR, Outcome, rehearse
 from tests.lab.settings import SMALL
 
 UNAVAILABLE = why_unavailable()
@@ -33,4 +33,5 @@ def test_the_small_lab_is_predicted(tmp_path: Path) -> None:
     outcomes = list(rehearse(SMALL, tmp_path))
     assert len(outcomes) == sum(map(len, SMALL.values()))
     for outcome in outcomes:
+        assert isinstance(outcome, Outcome), outcome
         assert abs(outcome.error) <= WORST_ERROR, outcome

@@ -7,10 +7,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
+import numpy as np
 import pytest
 
+from measure.train.mesh import AXES
+from measure.train.pipeline import SCHEDULES as RUN_SCHEDULES
+from measure.train.pipeline import stages_of_rank
 from measure.train.table import TRAINERS
+from simcore.graph.tasks import Axis
+from simcore.scenario.strategy import DataParallel, Schedule, StrategyTable
+from simcore.strategies.groups import groups_of
+from simcore.strategies.pipeline import SCHEDULES, placed_on
 from simcore.strategies.table import STRATEGIES
 
 ROOT = Path(__file__).parent.parent
@@ -26,6 +35,7 @@ SHARED_WITH_MEASURE = {
     "simcore.profile.schema",
     "simcore.profile.measured",
     "simcore.scenario.schema",
+    "simcore.scenario.strategy",
 }
 
 
@@ -82,4 +92,24 @@ def test_predicting_loads_neither_torch_nor_textual_nor_scipy(words: list[str]) 
 
 
 def test_every_strategy_predicted_is_run_and_every_one_run_is_predicted() -> None:
-    assert STRATEGIES.keys() == TRAINERS.keys()
+    assert STRATEGIES.keys() == TRAINERS.keys() == set(get_args(DataParallel))
+    assert SCHEDULES.keys() == RUN_SCHEDULES.keys() == set(get_args(Schedule))
+
+
+@pytest.mark.parametrize("schedule", get_args(Schedule))
+def test_stages_lie_on_the_same_ranks_where_they_run_and_where_they_are_predicted(schedule: Schedule) -> None:
+    strategy = StrategyTable(pipeline_parallel=4, schedule=schedule)
+    for rank in range(4):
+        assert all(placed_on(strategy, stage) == rank for stage in stages_of_rank(strategy, rank))
+
+
+def test_a_mesh_is_laid_out_where_it_runs_as_where_it_is_predicted() -> None:
+    strategy = StrategyTable(pipeline_parallel=2, tensor_parallel=2, data="fsdp", shard_size=2)
+    groups = groups_of(strategy, 16)
+    ranks = np.arange(16).reshape(2, 2, 2, 2)
+    axes: tuple[Axis, ...] = ("pipeline", "replicate", "shard", "tensor")
+    assert axes == AXES
+    for place, axis in enumerate(axes):
+        members = np.moveaxis(ranks, place, 0)[:, 0, 0, 0]
+        assert groups[axis].ranks == len(members)
+        assert groups[axis].stride == members[1] - members[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch.distributed as dist
@@ -11,7 +12,9 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from measure.train.job import Job
+from simcore.errors import InputError
 from simcore.scenario.strategy import StrategyTable
+from simcore.units import MIB
 
 HOOKS = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 POWERSGD_START = 2
@@ -40,12 +43,26 @@ def wrap_ddp(module: nn.Module, job: Job, strategy: StrategyTable, group: dist.P
 
 def _register_hook(wrapped: DistributedDataParallel, strategy: StrategyTable, group: Any) -> None:
     if strategy.compression == "powersgd":
+        _check_one_bucket(wrapped, strategy)
         state = powerSGD_hook.PowerSGDState(
             group, matrix_approximation_rank=strategy.powersgd_rank, start_powerSGD_iter=POWERSGD_START
         )
         wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     elif strategy.compression != "none":
         wrapped.register_comm_hook(group, HOOKS[strategy.compression])
+
+
+def _check_one_bucket(wrapped: DistributedDataParallel, strategy: StrategyTable) -> None:
+    """Refuse PowerSGD over gloo with several buckets.
+
+    Its hook starts collectives from the threads that complete others, in an order that may differ from rank to rank, so
+    that ranks would wait for each other for ever.
+    """
+    size_mb = sum(parameter.numel() * parameter.element_size() for parameter in wrapped.parameters()) / MIB
+    on_gloo = dist.get_backend(wrapped.process_group) == "gloo" and wrapped.process_group.size() > 1
+    if on_gloo and size_mb > (strategy.bucket_cap_mb or 1.0):
+        raise InputError("strategy.bucket_cap_mb: over gloo torch's PowerSGD hook is safe with one bucket only; give "
+                         f"bucket_cap_mb = {math.ceil(size_mb)} or more")  # fmt: skip
 
 
 def _as_local_tensors(module: nn.Module) -> None:

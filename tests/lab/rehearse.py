@@ -47,7 +47,16 @@ class Outcome:
         return self.p10 <= self.measured <= self.p90
 
 
-def rehearse(clusters: dict[Cluster, tuple[Job, ...]], folder: Path) -> Iterator[Outcome]:
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A setting that could not be measured, and why."""
+
+    cluster: Cluster
+    job: str
+    reason: str
+
+
+def rehearse(clusters: dict[Cluster, tuple[Job, ...]], folder: Path) -> Iterator[Outcome | Failure]:
     """Outcomes of every job on every cluster, as they come; files go to ``folder``."""
     for cluster, jobs in clusters.items():
         name = f"{cluster.hosts}x{cluster.ranks_per_host}x{cluster.gbit_per_s:g}"
@@ -58,7 +67,11 @@ def rehearse(clusters: dict[Cluster, tuple[Job, ...]], folder: Path) -> Iterator
                 scenario = folder / f"scenario_{name}_{number}.toml"
                 scenario.write_text(job.scenario(cluster))
                 measured = folder / f"measured_{name}_{number}.json"
-                torchrun(made, ["measure", str(scenario), "--paced", "-o", str(measured)], cluster.ranks_per_host)
+                try:
+                    torchrun(made, ["measure", str(scenario), "--paced", "-o", str(measured)], cluster.ranks_per_host)
+                except RuntimeError as error:
+                    yield Failure(cluster, job.name, str(error))
+                    continue
                 yield _outcome(cluster, job, scenario, profile, measured)
 
 
@@ -107,11 +120,16 @@ def main() -> int:
         print(f"lab skipped: {reason}")
         return 0
     print(f"times in ms\n{HEADER}", flush=True)
-    outcomes = []
+    outcomes: list[Outcome] = []
+    failures: list[Failure] = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         for outcome in rehearse(_chosen(SMALL if arguments.small else CLUSTERS, arguments.only), folder):
+            if isinstance(outcome, Failure):
+                failures.append(outcome)
+                print(f"{outcome.cluster.hosts:>5} {outcome.cluster.gbit_per_s:>6g}  {outcome.job}: {outcome.reason}")
+                continue
             outcomes.append(outcome)
             print(table_row(outcome), flush=True)
     for what, reason in NOT_ON_GLOO.items():
@@ -122,7 +140,7 @@ def main() -> int:
     repeats = sum(outcome.repeatability for outcome in outcomes) / len(outcomes)
     print(f"{len(outcomes)} settings: mean error {mean:.1%}, worst {worst:.1%}; the 80 % band holds {held:.0%}; "
           f"the measurements repeat to {repeats:.1%}")  # fmt: skip
-    return 0 if mean <= MEAN_ERROR and worst <= WORST_ERROR else 1
+    return 0 if mean <= MEAN_ERROR and worst <= WORST_ERROR and not failures else 1
 
 
 if __name__ == "__main__":

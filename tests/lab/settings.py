@@ -124,7 +124,7 @@ UNEQUAL_5 = _ddp("unequal layers, 5 MB buckets", UNEQUAL, "bucket_cap_mb = 5")
 UNEQUAL_DEFAULT = _ddp("unequal layers, torch's default buckets", UNEQUAL, "")
 ACCUMULATED = _ddp("equal layers, 4 accumulated passes", EQUAL, "bucket_cap_mb = 5\ngradient_accumulation = 4")
 FP16 = _ddp("fp16 hook", EQUAL, 'compression = "fp16"\nbucket_cap_mb = 5')
-POWERSGD = _ddp("PowerSGD hook", EQUAL, 'compression = "powersgd"\nbucket_cap_mb = 5')
+POWERSGD = _ddp("PowerSGD hook", EQUAL, 'compression = "powersgd"\nbucket_cap_mb = 100')
 UNEVEN = _ddp("uneven inputs (join)", EQUAL, "uneven_inputs = true\nbucket_cap_mb = 5")
 RECOMPUTED = _ddp("activation checkpointing", EQUAL, 'activation_checkpointing = "full"\nbucket_cap_mb = 5')
 

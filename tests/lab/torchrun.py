@@ -14,7 +14,7 @@ PORT = "29400"
 BINARIES = Path(sys.executable).parent
 
 
-def torchrun(hosts: Sequence[Host], arguments: Sequence[str], ranks_per_host: int = 1, timeout_s: float = 300.0) -> str:
+def torchrun(hosts: Sequence[Host], arguments: Sequence[str], ranks_per_host: int = 1, timeout_s: float = 240.0) -> str:
     """Run ``arguments`` on all hosts at once; returns what the first host's agent printed.
 
     Raises ``RuntimeError`` with the first host's stderr where an agent fails or takes longer than ``timeout_s``.
