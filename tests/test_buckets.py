@@ -7,13 +7,16 @@ import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from measure.models.table import MODELS
 from simcore.strategies.buckets import assign_buckets, bucket_limits, ddp_buckets
+from simcore.strategies.powersgd import compressed
 from simcore.units import MIB
 from simcore.workload.models import build_model
-from simcore.workload.step import shape_of
+from simcore.workload.step import shape_of, with_tied_twice
 
 REAL_MODELS = ["mlp", "cnn", "gpt-small", "resnet18", "resnet50", "bert-base"]
 
@@ -73,5 +76,28 @@ def test_the_reducers_buckets_are_the_predicted_ones(name: str, unused: bool, al
     for _ in range(2):
         launched.clear()
         reference.loss(module(inputs), targets).backward()
-    expected = ddp_buckets(shape_of(build_model(name)), 4, None, rebuilt=not unused)
+    shape = shape_of(build_model(name))
+    expected = ddp_buckets(shape, range(len(shape.backward)), 4, None, rebuilt=not unused)
     assert launched == [bucket.elements for bucket in expected]
+
+
+def test_powersgd_sends_what_torchs_hook_sends(alone: None) -> None:
+    """The hook's own statistics count the elements before and after compression, of matrices as square as they are."""
+    sides = (4, 32, 64, 200)
+    module = DistributedDataParallel(nn.ParameterList(nn.Parameter(torch.ones(side, side)) for side in sides))
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+    module.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    for _ in range(4):
+        sum((parameter**2).sum() for parameter in module.parameters()).backward()
+    _, before, after = state.compression_stats()
+    steps, total = divmod(before, sum(side * side for side in sides))
+    assert not total
+    assert after == steps * sum(compressed([side * side for side in sides], rank=2))
+
+
+def test_a_tied_weight_listed_twice_holds_every_bucket_back() -> None:
+    once = shape_of(build_model("gpt2"))
+    twice = with_tied_twice(once)
+    assert twice.parameter_elements == once.parameter_elements + 50257 * 768
+    first = ddp_buckets(twice, range(len(twice.backward)), 4, None, rebuilt=False)[0]
+    assert first.ready_after == max(index for index, piece in enumerate(once.backward) if piece.tensors)

@@ -10,6 +10,7 @@ from simcore.costs.network import law_seconds
 from simcore.profile.fit import fit_samples
 from simcore.profile.schema import (
     CollectiveSample,
+    CollectiveUse,
     GradientSample,
     LayerSample,
     ModelSample,
@@ -131,14 +132,31 @@ def test_overhead_is_split_into_step_tensor_and_byte() -> None:
     def sample(tensors: int, size: int) -> OverheadSample:
         added = 1e-4 + 5e-6 * tensors + 2e-10 * size
         return OverheadSample(
-            parameter_bytes=size, tensors=tensors, plain=timing(1e-3, noise=0.0), ddp=timing(1e-3 + added, noise=0.0)
-        )
+            of="ddp", parameter_bytes=size, tensors=tensors,
+            plain=timing(1e-3, noise=0.0), wrapped=timing(1e-3 + added, noise=0.0),
+        )  # fmt: skip
 
-    overhead = fit_samples(Samples(overhead=(sample(8, 32_768), sample(64, 262_144), sample(8, 16_000_000)))).overhead
-    assert overhead is not None
+    samples = Samples(overhead=(sample(8, 32_768), sample(64, 262_144), sample(8, 16_000_000)))
+    (overhead,) = fit_samples(samples).overheads
     assert overhead.step_s == pytest.approx(1e-4, rel=0.05)
     assert overhead.tensor_s == pytest.approx(5e-6, rel=0.05)
     assert overhead.byte_s == pytest.approx(2e-10, rel=0.05)
+
+
+def test_what_a_part_of_torch_sends_is_not_its_overhead() -> None:
+    """A step divided over two ranks: half the plain one, two all-reduces as they were measured, and 1 ms of its own."""
+    reduce = [
+        CollectiveSample(collective="all_reduce", ranks=2, hosts=1, size_bytes=size, in_flight=1,
+                         timing=timing(5e-3, noise=0.0)) for size in (1000, 2000)
+    ]  # fmt: skip
+    sample = OverheadSample(
+        of="tensor", steps=0, tensors=2, plain_share=0.5,
+        collectives=(CollectiveUse(collective="all_reduce", size_bytes=1000, times=2),),
+        plain=timing(40e-3, noise=0.0), wrapped=timing(20e-3 + 2 * 5e-3 + 1e-3, noise=0.0),
+    )  # fmt: skip
+    (overhead,) = fit_samples(Samples(collectives=tuple(reduce), overhead=(sample,))).overheads
+    assert overhead.of == "tensor"
+    assert overhead.tensor_s == pytest.approx(0.5e-3, rel=0.01)
 
 
 def test_overlap_is_beside_against_alone_and_never_a_gain() -> None:
@@ -161,4 +179,4 @@ def test_nothing_measured_fits_nothing() -> None:
     fit = fit_samples(Samples())
     assert fit.curves == fit.laws == fit.rates == fit.models == ()
     assert fit.overlap is None
-    assert fit.overhead is None
+    assert fit.overheads == ()

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from measure.models.chain import Chain
 from measure.models.table import MODELS as TWINS
 from measure.models.table import find_model, load_factory
 from simcore.errors import InputError
@@ -27,7 +28,7 @@ PUBLISHED = {
 
 
 def test_both_tables_name_the_same_models() -> None:
-    assert list(MODELS) == list(TWINS)
+    assert set(MODELS) == set(TWINS)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -165,3 +166,31 @@ def test_a_factory_that_is_not_one_is_refused_in_one_line(spec: str, found: str)
 def test_a_misspelt_model_is_answered_with_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean 'resnet50'"):
         find_model("resnet_50")
+
+
+CHAINS = [name for name in MODELS if name != "vgg16"]
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chains_blocks_are_those_that_predictions_count(name: str) -> None:
+    """Block by block the same parameters, and the rest in stem and head."""
+    with torch.device("meta"):
+        twin = TWINS[name].build()
+    assert isinstance(twin, Chain)
+    shape = shape_of(build_model(name))
+    sizes = [sum(parameter.numel() for parameter in block.parameters()) for block in twin.blocks()]
+    assert [shape.elements_in([block]) for block in range(shape.blocks)] == sizes
+    ends = {*twin.stem_parts, *twin.head_parts}
+    outside = sum(p.numel() for part in ends for p in twin.get_submodule(part).parameters())
+    assert shape.elements_in([-1, shape.blocks]) == outside
+
+
+def test_a_shorter_sequence_does_less_and_learns_the_same() -> None:
+    whole, short = build_model("gpt2"), build_model("gpt2", 128)
+    assert whole.parameter_elements == short.parameter_elements
+    assert short.layers[-1].forward_flops == whole.layers[-1].forward_flops / 8
+    assert TWINS["gpt2"].of_tokens(128).batch(2, torch.device("cpu"))[0].shape == (2, 128)
+    with pytest.raises(ValueError, match="at most"):
+        build_model("gpt2", 2048)
+    with pytest.raises(ValueError, match="sequences"):
+        build_model("resnet50", 128)

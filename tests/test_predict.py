@@ -28,7 +28,8 @@ def test_every_shipped_scenario_predicts_and_its_parts_sum(path: Path) -> None:
         band = point.step_time_s
         assert 0 < band.p10 <= band.p50 <= band.p90
         assert sum(point.breakdown_s.values()) == pytest.approx(band.p50, rel=1e-9)
-        assert 0 < point.efficiency <= 1.001
+        # Sharded states make each GPU's own optimizer step shorter, so a little more than linear is right for them.
+        assert 0 < point.efficiency <= (1.001 if prediction.scenario.strategy.data == "ddp" else 1.1)
         assert point.throughput.p50 == pytest.approx(prediction.scenario.samples_per_step(point.gpus) / band.p50)
 
 

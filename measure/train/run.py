@@ -178,7 +178,7 @@ def _job(world: World, scenario: Scenario, count: int, paced: dict[int, PacedWor
     batch = scenario.local_batch(count)
     if paced is not None:
         cluster = scenario.cluster
-        straggles = count - cluster.stragglers <= world.rank < count
+        straggles = count - min(cluster.stragglers, count - 1) <= world.rank < count
         slowdown = cluster.straggler_slowdown if straggles else 1.0
         work = replace(paced[count], layers=tuple(layer.slowed(slowdown) for layer in paced[count].layers))
         return paced_job(work, batch, world.device, scenario.strategy)

@@ -46,8 +46,8 @@ class Costs:
 
     ``anchor`` scales compute: 1, or what measured points marked ``calibrate`` made of it, with the spread they left.
     ``jitter`` is how much one rank's compute varies from step to step; where a barrier joins the steps, all ranks wait
-    for the slowest. ``stragglers`` of them are slower by ``straggler_slowdown``. ``overheads`` are what parts of the
-    framework spend, by name.
+    for the slowest. ``stragglers`` of them are slower than the rest by ``straggler_slowdown``. ``overheads`` are what
+    parts of the framework spend, by name.
     """
 
     compute: ComputeCosts
@@ -94,7 +94,7 @@ class Costs:
         """
         if not self.synchronous:
             return 1.0
-        slowest = self.straggler_slowdown if self.stragglers else 1.0
+        slowest = self.straggler_slowdown if self.stragglers and ranks > 1 else 1.0
         if ranks < 2 or not self.jitter:
             return slowest
         return slowest + self.jitter * NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))

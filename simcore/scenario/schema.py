@@ -95,7 +95,7 @@ class LinkTable(Table):
 class ClusterTable(Table):
     """The machines: which GPU, how many in a node, and what joins them. Links may be described in place.
 
-    ``stragglers`` of the ranks compute ``straggler_slowdown`` times as long as the rest.
+    ``stragglers`` of the ranks, the last ones, compute ``straggler_slowdown`` times as long as the rest.
     """
 
     gpu: Name | None = None

@@ -180,6 +180,8 @@ def _pipeline_faults(table: StrategyTable) -> Iterator[str]:
         yield f'schedule = "zbv" folds the model into a V of two stages a rank, found stages_per_rank = {chunks}'
     if schedule == "layer-split" and table.microbatches not in (None, 1):
         yield f'schedule = "layer-split" passes the whole batch at once, found microbatches = {table.microbatches}'
+    if schedule == "1f1b" and microbatches < ranks:
+        yield f"1F1B needs as many microbatches as its {ranks} ranks or more, found microbatches = {microbatches}"
     rounds = max(1, microbatches // ranks)
     if schedule in ("interleaved", "zero-bubble") and microbatches % rounds:
         yield (

@@ -82,7 +82,7 @@ def queue_up(
 
 def _workers(costs: Costs, point: At, strategy: StrategyTable, cycle_s: float, serving_s: float) -> Workers:
     """The workers of one column: each one's own time between two services, and the service of one."""
-    slow = min(costs.stragglers, point.gpus)
+    slow = min(costs.stragglers, point.gpus - 1)
     service_s = serving_s / point.gpus
     own_s = max(0.0, cycle_s - service_s)
     work_s = (own_s,) * (point.gpus - slow) + (own_s * costs.straggler_slowdown,) * slow
