@@ -14,6 +14,8 @@ from pathlib import Path
 
 from simcore.predict import predict
 from simcore.scenario.load import load_scenario, with_gpus
+from simcore.scenario.schema import Scenario
+from simcore.strategies.plan import plan_step
 
 ROOT = Path(__file__).parent.parent
 IMPORTS = "import networkx, pydantic, numpy"
@@ -50,6 +52,26 @@ def command_s(*commands: list[str], repeats: int = 9) -> list[float]:
     return [statistics.median(taken) for taken in samples]
 
 
+def deep_pipeline() -> Scenario:
+    """A pipeline of 64 ranks and 256 microbatches, two stages a rank."""
+    table = load_scenario(ROOT / "scenarios/pipeline-4-stages.toml").model_dump(exclude_none=True)
+    table["workload"] = {
+        "layers": [{"name": "block", "repeat": 128, "parameters": 10_000_000, "forward_ms": 1.0, "backward_ms": 2.0,
+                    "activation_kib": 1024}], "batch_per_gpu": 256,
+    }  # fmt: skip
+    table["strategy"] = {"pipeline_parallel": 64, "schedule": "interleaved", "microbatches": 256}
+    table["sweep"] = {"gpus": [64]}
+    return Scenario.model_validate(table)
+
+
+def first_s(scenario: Scenario) -> float:
+    """Seconds of a prediction whose plan is not there yet."""
+    plan_step.cache_clear()
+    begun = time.perf_counter()
+    predict(scenario)
+    return time.perf_counter() - begun
+
+
 def main() -> None:
     """Print every figure beside its limit."""
     resnet = load_scenario(ROOT / "scenarios/8xA100.toml")
@@ -64,6 +86,11 @@ def main() -> None:
     pairs = [(median_s(lambda: predict(huge), 20), median_s(lambda: predict(point), 20)) for _ in range(7)]
     ratio = statistics.median(large / small for large, small in pairs)
     print(f"{'100,000 GPUs against 8':<52} {ratio:>8.2f} x   limit 1.2 x")
+    deep, product = deep_pipeline(), load_scenario(ROOT / "scenarios/three-axes.toml")
+    show("64 stages x 256 microbatches, interleaved, first", first_s(deep), "1000 ms")
+    show("64 stages x 256 microbatches, interleaved, again", median_s(lambda: predict(deep), 5), "1000 ms")
+    show("three axes, 7 points to 1,024 GPUs, first", first_s(product), "80 ms a point")
+    show("three axes, 7 points to 1,024 GPUs, again", median_s(lambda: predict(product), 20), "10 ms a point")
     first = [subprocess.run([sys.executable, "-c", FIRST], cwd=ROOT, check=True, capture_output=True, text=True).stdout
              for _ in range(5)]  # fmt: skip
     show("first prediction of a process, graph built", statistics.median(map(float, first)), "15 ms")

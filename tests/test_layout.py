@@ -106,10 +106,11 @@ def test_stages_lie_on_the_same_ranks_where_they_run_and_where_they_are_predicte
 def test_a_mesh_is_laid_out_where_it_runs_as_where_it_is_predicted() -> None:
     strategy = StrategyTable(pipeline_parallel=2, tensor_parallel=2, data="fsdp", shard_size=2)
     groups = groups_of(strategy, 16)
-    ranks = np.arange(16).reshape(2, 2, 2, 2)
-    axes: tuple[Axis, ...] = ("pipeline", "replicate", "shard", "tensor")
+    ranks = np.arange(16).reshape(2, 2, 2, 1, 2)
+    axes: tuple[Axis, ...] = ("pipeline", "replicate", "shard", "context", "tensor")
     assert axes == AXES
     for place, axis in enumerate(axes):
-        members = np.moveaxis(ranks, place, 0)[:, 0, 0, 0]
+        members = np.moveaxis(ranks, place, 0)[:, 0, 0, 0, 0]
         assert groups[axis].ranks == len(members)
-        assert groups[axis].stride == members[1] - members[0]
+        if len(members) > 1:
+            assert groups[axis].stride == members[1] - members[0]

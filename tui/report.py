@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from simcore.accuracy import Accuracy
 from simcore.predict import Point, Prediction
-from simcore.units import format_count, format_seconds
+from simcore.units import format_bytes, format_count, format_seconds
 from tui.chart import curve_chart
 from tui.metric import Metric
 
@@ -37,7 +37,9 @@ def print_prediction(prediction: Prediction, measured: MeasuredFile | None, expl
     print()
     knee = prediction.knee
     print(f"knee        {knee.gpus or 'none'}: {knee.why}")
-    print(f"bottleneck  at {prediction.points[-1].gpus} GPUs: {prediction.points[-1].bottleneck}")
+    last = prediction.points[-1]
+    print(f"bottleneck  at {last.gpus} GPUs: {last.bottleneck}")
+    print(f"memory      at {last.gpus} GPUs: {memory_line(last)}")
     print(f"measured    {accuracy_line(prediction.accuracy, sum(point.calibrated for point in prediction.points))}")
     if measured is not None:
         print(f"            {_repeatability(measured, prediction)}")
@@ -47,25 +49,24 @@ def print_prediction(prediction: Prediction, measured: MeasuredFile | None, expl
             print(f"  {item.what}: {item.origin}, ±{item.spread:.1%}; {item.source}")
 
 
+ALWAYS = 8
+"""Columns of the table that are always there; the rest only where some row has something to say."""
+
+
 def point_table(prediction: Prediction) -> str:
     """One line per count: step, band, throughput, efficiency, what the step is made of, memory, and the error."""
-    header = [
-        "GPUs",
-        "step",
-        "80 % band",
-        prediction.unit,
-        "efficiency",
-        "compute",
-        "exposed",
-        "other",
-        "memory",
-        "measured",
-        "error",
-    ]
+    header = ["GPUs", "step", "80 % band", prediction.unit, "efficiency", "compute", "exposed", "other",
+              "bubble", "memory", "stale by", "measured", "error"]  # fmt: skip
     rows = [header, *(_row(point) for point in prediction.points)]
-    kept = [column for column in range(len(header)) if column < 9 or any(row[column] for row in rows[1:])]
+    kept = [column for column in range(len(header)) if column < ALWAYS or any(row[column] for row in rows[1:])]
     widths = {column: max(len(row[column]) for row in rows) for column in kept}
     return "\n".join("  ".join(row[column].rjust(widths[column]) for column in kept) for row in rows)
+
+
+def memory_line(point: Point) -> str:
+    """What fills the fullest rank, largest first."""
+    parts = sorted(point.memory_bytes.items(), key=lambda part: -part[1])
+    return ", ".join(f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in parts if size)
 
 
 def accuracy_line(accuracy: Accuracy, calibrated: int) -> str:
@@ -83,7 +84,7 @@ def accuracy_line(accuracy: Accuracy, calibrated: int) -> str:
 def _row(point: Point) -> list[str]:
     band, parts = point.step_time_s, point.breakdown_s
     compute = parts["forward"] + parts["backward"]
-    exposed = parts["exposed_communication"]
+    exposed, bubble = parts["exposed_communication"], parts["bubble"]
     memory = f"{point.memory_gib:.1f} GiB" + (" !" if point.fits is False else "")
     measured = format_seconds(point.measured_step_time_s) if point.measured_step_time_s is not None else ""
     error = "" if point.error is None else "calibrates" if point.calibrated else f"{point.error:+.1%}"
@@ -95,8 +96,10 @@ def _row(point: Point) -> list[str]:
         f"{point.efficiency:.0%}",
         format_seconds(compute),
         format_seconds(exposed),
-        format_seconds(band.p50 - compute - exposed),
+        format_seconds(band.p50 - compute - exposed - bubble),
+        format_seconds(bubble) if bubble else "",
         memory,
+        "" if point.staleness is None else f"{point.staleness.p50:.0f} updates",
         measured,
         error,
     ]

@@ -38,6 +38,10 @@ class Chain(nn.Module):
         """The outputs that the loss takes."""
         return states
 
+    def sequence_tensors(self, device: torch.device) -> list[torch.Tensor]:
+        """Tensors of its own, on ``device``, whose first dimension goes along the sequence."""
+        return []
+
     def forward(self, inputs: torch.Tensor) -> Any:
         """The whole chain."""
         states = self.stem(inputs)

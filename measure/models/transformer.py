@@ -73,11 +73,19 @@ class Gpt(Chain):
         self.wpe = nn.Embedding(tokens, hidden)
         self.h = nn.ModuleList(_GptBlock(hidden, heads) for _ in range(depth))
         self.ln_f = nn.LayerNorm(hidden)
+        self._places = torch.arange(tokens)  # no buffer: copies must not be given one rank's part of it
 
     def stem(self, inputs: torch.Tensor) -> torch.Tensor:
         """``[batch, tokens]`` of token numbers to ``[batch, tokens, hidden]``."""
-        states: torch.Tensor = self.wte(inputs) + self.wpe(torch.arange(inputs.shape[1], device=inputs.device))
+        (places,) = self.sequence_tensors(inputs.device)
+        states: torch.Tensor = self.wte(inputs) + self.wpe(places[: inputs.shape[1]])
         return states
+
+    def sequence_tensors(self, device: torch.device) -> list[torch.Tensor]:
+        """The positions of a sequence, ``[tokens]``."""
+        if self._places.device != device:
+            self._places = self._places.to(device)
+        return [self._places]
 
     def blocks(self) -> list[nn.Module]:
         """The transformer's blocks."""

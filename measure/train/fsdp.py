@@ -20,7 +20,8 @@ REDUCED_AS = {"none": None, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 def shard_fully(module: nn.Module, job: Job, strategy: StrategyTable, mesh: Mesh) -> nn.Module:
     """``module`` sharded block by block over the mesh's shards, and copied over its replicates; in place."""
-    grid = mesh.grid["replicate", "shard"] if mesh.size("replicate") > 1 else mesh.grid["shard"]
+    hybrid = mesh.size("replicate") > 1  # torch takes no context beside a hybrid mesh, so that stays with the copies
+    grid = mesh.grid["replicate", "shard"] if hybrid else mesh.alike("shard")
     reduced = REDUCED_AS[strategy.compression]
     gathered = job.autocast if job.autocast in AUTOCAST.values() else None
     policy = MixedPrecisionPolicy(param_dtype=gathered, reduce_dtype=reduced or (torch.float32 if gathered else None))
@@ -62,5 +63,8 @@ def _prefetch(blocks: list[nn.Module], depth: int) -> None:
 def share_optimizer(choice: OptimizerChoice, module: nn.Module, mesh: Mesh) -> torch.optim.Optimizer:
     """An optimizer whose state and work are shared among the copies (ZeRO stage 1)."""
     return ZeroRedundancyOptimizer(
-        module.parameters(), optimizer_class=choice.kind, process_group=mesh.group("replicate"), **choice.options
+        module.parameters(),
+        optimizer_class=choice.kind,
+        process_group=mesh.alike("replicate").get_group(),
+        **choice.options,
     )

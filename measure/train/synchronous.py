@@ -12,6 +12,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from measure.paced import PacedBlock
+from measure.train.context import spread_context
 from measure.train.ddp import wrap_ddp
 from measure.train.expert import spread_experts
 from measure.train.fsdp import blocks_of, shard_fully, share_optimizer
@@ -28,7 +29,7 @@ class SynchronousTrainer:
     steps = 1
 
     def __init__(self, job: Job, strategy: StrategyTable, mesh: Mesh) -> None:
-        self._job, self._passes = job, strategy.gradient_accumulation
+        self._job, self._mesh, self._passes = job, mesh, strategy.gradient_accumulation
         self.parts = _divided(job, strategy, mesh)
         self._pipeline = PipelinePass(job, strategy, mesh, self.parts) if strategy.pipeline_parallel > 1 else None
         self._optimizers = [_optimizer(job, strategy, mesh, part) for part in self.parts.values()]
@@ -48,7 +49,7 @@ class SynchronousTrainer:
 
     def _pass(self, last: bool) -> torch.Tensor:
         model = self.parts[0]
-        with _synchronised(model, last):
+        with _synchronised(model, last), spread_context(self._job, self._mesh):
             loss = self._job.loss(model)
             (loss / self._passes).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
@@ -76,9 +77,9 @@ def _divided(job: Job, strategy: StrategyTable, mesh: Mesh) -> dict[int, nn.Modu
 def _joined(part: nn.Module, job: Job, strategy: StrategyTable, mesh: Mesh) -> nn.Module:
     if strategy.data in SHARDED:
         return shard_fully(part, job, strategy, mesh)
-    if mesh.size("replicate") == 1 and strategy.gpus_per_copy * strategy.expert_parallel > 1:
+    if mesh.alike("replicate").size() == 1 and strategy.gpus_per_copy * strategy.expert_parallel > 1:
         return part
-    return wrap_ddp(part, job, strategy, mesh.group("replicate"))
+    return wrap_ddp(part, job, strategy, mesh.alike("replicate").get_group())
 
 
 def _open_pacing(part: nn.Module) -> None:

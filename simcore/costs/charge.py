@@ -22,6 +22,9 @@ Indices = NDArray[np.intp]
 COMPUTE_KINDS = (Kind.FORWARD, Kind.BACKWARD, Kind.OPTIMIZER, Kind.HOST)
 OVERLAP_PASSES = 2
 FRAMEWORKS: tuple[Framework, ...] = get_args(Framework)
+FOLDED = 20_000
+"""Tasks up to which folding pays: graphs beyond are pipelines of few chains."""
+
 SHARED_BY: tuple[Axis | None, ...] = (None, "shard", "copies")
 """Who may share an optimizer step."""
 OVERHEADS = 3 * len(FRAMEWORKS)
@@ -122,6 +125,8 @@ def uncertain_of(task: Task) -> Uncertain:
 def charge(graph: CompiledGraph, layers: int, pieces: int) -> tuple[Charges, Charges]:
     """The charges of a graph over so many forward layers and backward pieces: on the whole of it, and on it folded."""
     whole = _charges(graph, [task.charges for task in graph.tasks], layers, pieces)
+    if len(graph.tasks) > FOLDED:
+        return whole, whole
     folding = fold(graph)
     ends = [*folding.first[1:], len(graph.tasks)]
     bundles = [
@@ -135,18 +140,24 @@ def _charges(graph: CompiledGraph, bundles: list[tuple[Charge, ...]], layers: in
     """Charges of a graph whose tasks carry ``bundles``."""
     distinct = list(dict.fromkeys(bundles))
     place = {bundle: number for number, bundle in enumerate(distinct)}
+    bundle_of = [place[bundle] for bundle in bundles]
     work, transfers = _matrix(distinct, layers, pieces)
+    uncertain: dict[tuple[Kind, int], Uncertain] = {}
+    for task, bundle in zip(graph.tasks, bundle_of, strict=True):
+        if (task.kind, bundle) not in uncertain:
+            uncertain[task.kind, bundle] = uncertain_of(task)
+    sources = [uncertain[task.kind, bundle] for task, bundle in zip(graph.tasks, bundle_of, strict=True)]
     beside = [
         number
-        for number, task in enumerate(graph.tasks)
-        if task.kind is Kind.COMMUNICATION and task.resource == LINK and uncertain_of(task) is Uncertain.WIRE
+        for number, (task, source) in enumerate(zip(graph.tasks, sources, strict=True))
+        if task.kind is Kind.COMMUNICATION and task.resource == LINK and source is Uncertain.WIRE
     ]
     return Charges(
         graph=graph,
-        bundle_of=np.array([place[bundle] for bundle in bundles], dtype=np.intp),
+        bundle_of=np.array(bundle_of, dtype=np.intp),
         work=work,
         transfers=transfers,
-        uncertain=np.array([uncertain_of(task) for task in graph.tasks], dtype=np.intp),
+        uncertain=np.array(sources, dtype=np.intp),
         compute=graph.numbers(*COMPUTE_KINDS),
         wires=np.array(beside, dtype=np.intp),
     )

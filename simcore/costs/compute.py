@@ -142,14 +142,16 @@ def _with_rest(lines: Lines, rest: Lines) -> Lines:
 def _measured_piece(name: str, tensors: tuple[int, ...], block_at: dict[str, int], known: dict[str, Layer]) -> Piece:
     """A piece of a measured backward: it ends with a parameter's gradient, and its layer's role goes to the weight."""
     module, _, parameter = name.rpartition(".")
-    role, inputs, outputs = _traits(known.get(module) if parameter == "weight" else None)
+    role, inputs, outputs, channels = _traits(known.get(module) if parameter == "weight" else None)
     if parameter != "weight" and module in known and known[module].role != "whole":
         role = "inside"
-    return Piece(name, tensors, block_at.get(module, STEM), role, inputs, outputs)
+    return Piece(name, tensors, block_at.get(module, STEM), role, inputs, outputs, channels)
 
 
-def _traits(layer: Layer | None) -> tuple[Role, float, float]:
-    return ("whole", 0.0, 0.0) if layer is None else (layer.role, layer.input_elements, layer.output_elements)
+def _traits(layer: Layer | None) -> tuple[Role, float, float, int]:
+    if layer is None:
+        return ("whole", 0.0, 0.0, 0)
+    return (layer.role, layer.input_elements, layer.output_elements, layer.batch_channels)
 
 
 def _lines(lines: Sequence[LinearTime]) -> Lines:

@@ -5,6 +5,8 @@ The efficiencies are priors, seen across published single-GPU training; a profil
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simcore.catalog.load import Gpu
 from simcore.costs.compute import DeviceRates
 from simcore.errors import InputError
@@ -19,6 +21,21 @@ BACKWARD_RATIO = 2.0
 COMPUTE_SPREAD = 0.25
 
 PEAK_OF = {"amp-fp16": "fp16", "amp-bf16": "bf16"}
+
+
+FUSED_KINDS = ("norm", "elementwise")
+FUSED_TRAFFIC = 0.4
+"""torch.compile fuses such layers with their neighbours, which saves most of their trips to memory: a prior."""
+
+
+def compiled(rates: DeviceRates) -> DeviceRates:
+    """The rates of the same device for a model under ``torch.compile``: matrix products stay as they are."""
+    kinds = tuple(
+        (kind, (call_s, flops_per_s, bytes_per_s / FUSED_TRAFFIC) if kind in FUSED_KINDS else rate)
+        for kind, rate in rates.kinds
+        for call_s, flops_per_s, bytes_per_s in (rate,)
+    )
+    return replace(rates, kinds=kinds)
 
 
 def catalog_rates(gpu: Gpu, name: str, precision: Precision, where: str) -> DeviceRates:

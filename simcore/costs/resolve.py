@@ -11,7 +11,7 @@ import numpy as np
 
 from simcore.catalog.load import Gpu, find_gpu, find_link, known_gpu
 from simcore.costs.compute import ComputeCosts, DeviceRates, given_costs, measured_costs, rated_costs
-from simcore.costs.device import COMPUTE_SPREAD, catalog_rates
+from simcore.costs.device import COMPUTE_SPREAD, catalog_rates, compiled
 from simcore.costs.framework import UNMEASURED_OVERHEAD, assumed_overheads
 from simcore.costs.network import CatalogNetwork, MeasuredNetwork, Network
 from simcore.costs.spread import Assumption, Origin
@@ -257,6 +257,8 @@ def _rated(scenario: Scenario, rates: DeviceRates, assumption: Assumption, where
         raise InputError(f"{where}: workload.model: unknown model '{name}'{nearest(name, MODELS)}{hint}; "
                          f"known: {', '.join(MODELS)}")  # fmt: skip
     bytes_per_element = BYTES_PER_ELEMENT[workload.precision]
+    if scenario.strategy.compile:
+        rates = compiled(rates)
     try:
         return rated_costs(
             workload.model, workload.sequence_length, rates, workload.optimizer, bytes_per_element, assumption

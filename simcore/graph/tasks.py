@@ -106,13 +106,15 @@ class TaskGraph:
         Raises ``ValueError`` where one of them is not issued yet: the graph would have a cycle.
         """
         number = len(self.tasks)
-        before = set(after)
-        if (previous := self._last_on.get(task.resource)) is not None:
-            before.add(previous)
-        if before and max(before) >= number:
-            raise ValueError(f"task {task.name!r} waits for task {max(before)}, which is not issued yet")
+        before = tuple(after)
+        previous = self._last_on.get(task.resource)
+        if previous is not None and previous not in before:
+            before = (*before, previous)
+        for earlier in before:
+            if earlier >= number:
+                raise ValueError(f"task {task.name!r} waits for task {earlier}, which is not issued yet")
         self.tasks.append(task)
-        self.predecessors.append(tuple(sorted(before)))
+        self.predecessors.append(before)
         self._last_on[task.resource] = number
         return number
 

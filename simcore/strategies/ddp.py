@@ -36,8 +36,12 @@ class DdpSync:
     def open(self) -> None:
         """What DDP does before forward."""
         self._rank.run("ddp host", Kind.HOST, (Overhead(steps=1),))
-        if self._strategy.uneven_inputs:  # every rank says whether it still has inputs
-            self._rank.block_on("join", (Transfer("all_reduce", 4, "all", times=1 + 1 / UNEVEN_ROUND),))
+        if self._strategy.uneven_inputs:
+            # Each step every rank says whether it still has inputs; a round ends with the last one's model for all.
+            part = 1 / UNEVEN_ROUND
+            asked = Transfer("all_reduce", 4, "all", times=1 + part)
+            model = Transfer("broadcast", self._shape.parameter_elements * self._width, "all", times=part)
+            self._rank.block_on("join", (asked, model))
 
     def hooks(self, index: int) -> tuple[Charge, ...]:
         """What DDP's hooks add to a piece of a synchronised backward."""

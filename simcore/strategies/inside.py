@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from simcore.graph.tasks import Charge, Compute, Kind, Overhead, Transfer
 from simcore.scenario.strategy import StrategyTable
@@ -10,6 +11,15 @@ from simcore.strategies.rank import Rank
 from simcore.strategies.tensor import Around, around_layer, around_piece
 from simcore.strategies.widths import Widths
 from simcore.workload.step import StepShape
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Several layers or pieces as one: their charges, what they communicate in turn, and what beside."""
+
+    charges: tuple[Charge, ...]
+    transfers: tuple[Transfer, ...]
+    beside: tuple[Transfer, ...]
 
 
 class Passes:
@@ -21,6 +31,7 @@ class Passes:
         self._layers = [around_layer(shape, index, strategy, width) for index in range(len(shape.forward))]
         self._pieces = [around_piece(shape, index, strategy, width) for index in range(len(shape.backward))]
         self._recomputes = strategy.activation_checkpointing == "full"
+        self._chunks: dict[tuple[str, float, tuple[int, ...]], _Chunk] = {}
 
     def forward(self, layers: Iterable[int], after: Iterable[int] = ()) -> int | None:
         """Layers one by one; returns the last task, None where there is no layer."""
@@ -48,17 +59,13 @@ class Passes:
         self, layers: Iterable[int], name: str, kind: Kind, extra: tuple[Charge, ...] = (), after: Iterable[int] = ()
     ) -> int:
         """Layers as one task, and what they communicate as another; returns the last."""
-        layers = tuple(layers)
-        charges = tuple(Compute("forward", index, self.shape.forward[index].share) for index in layers)
-        return self._chunk(name, kind, (*charges, *extra), [self._layers[index] for index in layers], after)
+        return self._chunk(name, kind, self._forward_chunk(tuple(layers)), extra, after)
 
     def chunk_backward(
         self, pieces: Iterable[int], name: str, part: float, extra: tuple[Charge, ...] = (), after: Iterable[int] = ()
     ) -> int:
         """A ``part`` of the pieces' work as one task, and what they communicate as another; returns the last."""
-        pieces = tuple(pieces)
-        charges = tuple(Compute("backward", index, self.shape.backward[index].share * part) for index in pieces)
-        return self._chunk(name, Kind.BACKWARD, (*charges, *extra), [self._pieces[index] for index in pieces], after)
+        return self._chunk(name, Kind.BACKWARD, self._backward_chunk(tuple(pieces), part), extra, after)
 
     def _around(self, name: str, kind: Kind, charges: tuple[Charge, ...], around: Around, after: Iterable[int]) -> int:
         """A task between the collectives around it."""
@@ -71,15 +78,28 @@ class Passes:
             last = self.rank.run(f"{name}: joined", kind, (), after=[ring])
         return self.rank.block_on(f"{name}: after", around.after) if around.after else last
 
-    def _chunk(
-        self, name: str, kind: Kind, charges: tuple[Charge, ...], around: list[Around], after: Iterable[int]
-    ) -> int:
-        transfers = sum((one.before + one.after for one in around), start=())
-        ring = self._start_ring(name, sum((one.beside for one in around), start=()))
-        last = self.rank.run(name, kind, (*charges, *_dispatch(around)), after)
+    def _chunk(self, name: str, kind: Kind, chunk: _Chunk, extra: tuple[Charge, ...], after: Iterable[int]) -> int:
+        ring = self._start_ring(name, chunk.beside)
+        last = self.rank.run(name, kind, chunk.charges + extra, after)
         if ring is not None:
             last = self.rank.run(f"{name}: joined", kind, (), after=[ring])
-        return self.rank.block_on(f"{name}: inside", transfers) if transfers else last
+        return self.rank.block_on(f"{name}: inside", chunk.transfers) if chunk.transfers else last
+
+    # Every microbatch of a stage is charged alike, so what it is charged is put together once.
+
+    def _forward_chunk(self, layers: tuple[int, ...]) -> _Chunk:
+        key = ("forward", 1.0, layers)
+        if key not in self._chunks:
+            charges = [Compute("forward", index, self.shape.forward[index].share) for index in layers]
+            self._chunks[key] = _put_together(charges, [self._layers[index] for index in layers])
+        return self._chunks[key]
+
+    def _backward_chunk(self, pieces: tuple[int, ...], part: float) -> _Chunk:
+        key = ("backward", part, pieces)
+        if key not in self._chunks:
+            charges = [Compute("backward", index, self.shape.backward[index].share * part) for index in pieces]
+            self._chunks[key] = _put_together(charges, [self._pieces[index] for index in pieces])
+        return self._chunks[key]
 
     def _start_ring(self, name: str, transfers: tuple[Transfer, ...]) -> int | None:
         """Transfers beside the task: ring attention computes on one part while it passes on another."""
@@ -87,6 +107,14 @@ class Passes:
             return None
         before = self.rank.run(f"{name}: ring", Kind.HOST, ())
         return self.rank.beside(f"{name}: ring", transfers, [before])
+
+
+def _put_together(charges: Sequence[Charge], around: Sequence[Around]) -> _Chunk:
+    return _Chunk(
+        charges=(*charges, *_dispatch(around)),
+        transfers=sum((one.before + one.after for one in around), start=()),
+        beside=sum((one.beside for one in around), start=()),
+    )
 
 
 def _dispatch(around: Iterable[Around]) -> tuple[Charge, ...]:

@@ -78,6 +78,7 @@ class _Pipeline:
     ranks: list[Rank]
     stages: list[StageLayer]
     handed_on: Sequence[float]
+    _ranks_of_stages: list[int] = field(default_factory=list)
     _next: list[int] = field(default_factory=list)
     _last: list[int | None] = field(default_factory=list)
     _produced: dict[Move, int] = field(default_factory=dict)
@@ -87,6 +88,7 @@ class _Pipeline:
     def lay(self) -> None:
         """All actions, each as soon as what it waits for has been laid; then each rank's end of the step."""
         orders = actions_of(self.strategy)
+        self._ranks_of_stages = [placed_on(self.strategy, stage) for stage in range(len(self.stages))]
         self._next = [0] * len(orders)
         self._last = [None] * len(orders)
         for rank in self.ranks:
@@ -102,7 +104,7 @@ class _Pipeline:
                     moved = True
         assert all(done == len(order) for done, order in zip(self._next, orders, strict=True)), "the schedule deadlocks"
         for number in range(len(orders)):
-            own = [stage for index, stage in enumerate(self.stages) if placed_on(self.strategy, index) == number]
+            own = [stage for index, stage in enumerate(self.stages) if self._ranks_of_stages[index] == number]
             for stage in own:
                 stage.finish()
             for stage in own:
@@ -149,7 +151,7 @@ class _Pipeline:
             return self._arrived.get(move)
         stage, kind, _ = move
         sender = stage - 1 if kind is Pass.FORWARD else stage + 1
-        source = placed_on(self.strategy, sender)
+        source = self._ranks_of_stages[sender]
         produced = self._produced[move]
         if source == number:  # two stages of one rank share its memory
             self._arrived[move] = produced

@@ -31,6 +31,7 @@ class StageLayer:
         self._passes = Passes(rank, shape, strategy, widths)
         self._ddp = DdpSync(rank, shape, self._pieces, strategy, widths) if strategy.data in DDP_BASED else None
         self._fsdp = FsdpSync(rank, shape, blocks, strategy, widths) if strategy.data in SHARDED else None
+        self._elements = shape.elements_in(blocks)
         self._last = 0
 
     def open(self) -> None:
@@ -128,7 +129,3 @@ class StageLayer:
         self._rank.run("optimizer", Kind.OPTIMIZER, (Compute("optimizer", times=share, shared_by=shared_by),))
         if self._strategy.data == "zero1":
             hand_out(self._rank, self._shape, self._shape.tensors_in(self._blocks), self._widths)
-
-    @property
-    def _elements(self) -> int:
-        return self._shape.elements_in(self._blocks)

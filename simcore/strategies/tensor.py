@@ -1,4 +1,4 @@
-"""Tensor, sequence, context and expert parallelism: what they divide of a layer, and what it costs on the way.
+"""Tensor, sequence, context and expert parallelism: what they divide of a layer, and what that costs on the way.
 
 Sources: Shoeybi et al. 2019 (Megatron-LM: a column and a row, one all-reduce each way), Korthikanti et al. 2022
 (sequence parallelism: the all-reduce as all-gather and reduce-scatter), Liu et al. 2023 (ring attention), Lepikhin et
@@ -53,6 +53,10 @@ class Around:
     beside: tuple[Transfer, ...] = ()
     divided: float = 0.0
 
+    def then(self, more: tuple[Transfer, ...]) -> Around:
+        """The same, with more collectives at the end."""
+        return replace(self, after=(*self.after, *more)) if more else self
+
 
 def around_layer(shape: StepShape, index: int, strategy: StrategyTable, width: int) -> Around:
     """What one forward layer communicates inside a copy of the model."""
@@ -67,7 +71,7 @@ def around_layer(shape: StepShape, index: int, strategy: StrategyTable, width: i
         after=_tensor(after, layer.outputs, strategy, width) if layer.role in ("row", "pair") else (),
         beside=_ring(layer.inputs, strategy, width, RING_PASSES["forward"]) if layer.role == "inside" else (),
         divided=PART_OF_PAIR.get(layer.role, 0.0) if strategy.tensor_parallel > 1 else 0.0,
-    )
+    ).then(_statistics(layer.batch_channels, strategy))
 
 
 def around_piece(shape: StepShape, index: int, strategy: StrategyTable, width: int) -> Around:
@@ -83,7 +87,7 @@ def around_piece(shape: StepShape, index: int, strategy: StrategyTable, width: i
         after=_tensor(after, piece.inputs, strategy, width) if piece.role in ("column", "pair") else (),
         beside=_ring(piece.inputs, strategy, width, RING_PASSES["backward"]) if piece.role == "inside" else (),
         divided=PART_OF_PAIR.get(piece.role, 0.0) if strategy.tensor_parallel > 1 else 0.0,
-    )
+    ).then(_statistics(piece.batch_channels, strategy))
 
 
 def _collectives(strategy: StrategyTable) -> tuple[Collective | None, Collective]:
@@ -110,6 +114,13 @@ def _ring(qkv_elements: float, strategy: StrategyTable, width: int, passes: int)
         return ()
     held = qkv_elements * 2 / 3 * width / (ranks * strategy.tensor_parallel)
     return (_whole("send_recv", held, "context", times=passes * (ranks - 1)),)
+
+
+def _statistics(channels: int, strategy: StrategyTable) -> tuple[Transfer, ...]:
+    """SyncBatchNorm: mean and variance of each channel, and the count, over all copies; of gradients likewise."""
+    if not channels or not strategy.sync_batchnorm:
+        return ()
+    return (Transfer("all_reduce", 4 * (2 * channels + 1), "all", "copies"),)
 
 
 def _whole(collective: Collective, size_bytes: float, axis: Axis, times: float = 1.0) -> Transfer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simcore.workload.build import conv, elementwise, linear, norm
 from simcore.workload.layer import Layer, Model
 
@@ -96,5 +98,5 @@ def _conv_norm(
 ) -> list[Layer]:
     return [
         conv(conv_name, inputs, outputs, kernel, side, out_side, groups=groups),
-        norm(norm_name, outputs, outputs * out_side * out_side),
+        replace(norm(norm_name, outputs, outputs * out_side * out_side), batch_channels=outputs),
     ]

@@ -30,7 +30,7 @@ class Layer:
     ``forward_flops`` counts a multiply and an add as two, for one sample, as torch's ``FlopCounterMode`` does;
     ``input_elements`` and ``output_elements`` are read and written by the forward pass for one sample;
     ``parameters`` are in registration order. A tied tensor belongs to the layer whose backward finishes it; the other
-    names it as what it is ``tied_to``.
+    names it as what it is ``tied_to``. ``batch_channels`` are those of a batch normalisation.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Layer:
     parameters: tuple[Parameter, ...] = ()
     role: Role = "whole"
     tied_to: str | None = None
+    batch_channels: int = 0
 
     @property
     def parameter_elements(self) -> int:

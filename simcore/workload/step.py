@@ -21,6 +21,7 @@ class LayerShape:
     role: Role = "whole"
     inputs: float = 0.0
     outputs: float = 0.0
+    batch_channels: int = 0
     share: float = 1.0
 
 
@@ -37,6 +38,7 @@ class Piece:
     role: Role = "whole"
     inputs: float = 0.0
     outputs: float = 0.0
+    batch_channels: int = 0
     share: float = 1.0
 
 
@@ -108,7 +110,7 @@ def shape_of(model: Model) -> StepShape:
         count += len(layer.parameters)
     blocks, count = number_blocks([layer.name for layer in model.layers])
     forward = tuple(
-        LayerShape(layer.name, block, layer.role, layer.input_elements, layer.output_elements)
+        LayerShape(layer.name, block, layer.role, layer.input_elements, layer.output_elements, layer.batch_channels)
         for layer, block in zip(model.layers, blocks, strict=True)
     )
     backward = tuple(
@@ -119,6 +121,7 @@ def shape_of(model: Model) -> StepShape:
             layer.role,
             layer.input_elements,
             layer.output_elements,
+            layer.batch_channels,
         )
         for layer, block in zip(reversed(model.layers), reversed(blocks), strict=True)
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from simcore.predict import Measured, predict
+from simcore.predict import predict
 from simcore.profile.load import load_profile
 from simcore.profile.measured import load_measured
 from simcore.scenario.load import load_scenario
 from simcore.scenario.schema import Scenario
+from tui.measured import measured_points
 
 DEFAULT = {
     "title": "ResNet-50, DDP, one DGX A100",
@@ -37,10 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     scenario = load_scenario(arguments.scenario) if arguments.scenario else Scenario.model_validate(DEFAULT)
     profile = load_profile(arguments.profile) if arguments.profile else None
     file = load_measured(arguments.measured) if arguments.measured else None
-    measured = tuple(
-        Measured(point.gpus, point.step_time_s.p50, str(arguments.measured), calibrate=False)
-        for point in (file.points if file else ())
-    )
+    measured = measured_points(file, arguments.measured)
     predict(scenario, profile, measured, str(arguments.scenario or "scenario"))
     from tui.app.explorer import Explorer
 

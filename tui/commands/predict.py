@@ -9,10 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simcore.errors import InputError
-from simcore.predict import Measured, Point, Prediction, predict
+from simcore.predict import Point, Prediction, predict
 from simcore.scenario.load import load_scenario, with_gpus
+from simcore.units import GIB
 from tui.arguments import counts
+from tui.measured import measured_points
 
 if TYPE_CHECKING:
     from simcore.profile.measured import MeasuredFile
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.gpus:
         scenario = with_gpus(scenario, arguments.gpus)
     profile, file = _evidence(arguments)
-    measured = _measured(file, arguments) if file else ()
+    measured = measured_points(file, arguments.measured, arguments.gpus or (), arguments.anchor) if file else ()
     prediction = predict(scenario, profile, measured, where=str(arguments.scenario))
     if arguments.json:
         json.dump(as_json(prediction), sys.stdout, indent=1)
@@ -62,18 +63,6 @@ def _evidence(arguments: argparse.Namespace) -> tuple[Profile | None, MeasuredFi
     return profile, load_measured(arguments.measured) if arguments.measured else None
 
 
-def _measured(file: MeasuredFile, arguments: argparse.Namespace) -> tuple[Measured, ...]:
-    points = [point for point in file.points if not arguments.gpus or point.gpus in arguments.gpus]
-    known = {point.gpus for point in points}
-    if missing := [count for count in arguments.anchor if count not in known]:
-        raise InputError(f"--anchor: {arguments.measured} has no point at {missing[0]} GPUs; it has "
-                         f"{', '.join(map(str, sorted(known)))}")  # fmt: skip
-    return tuple(
-        Measured(point.gpus, point.step_time_s.p50, str(arguments.measured), point.gpus in arguments.anchor)
-        for point in points
-    )
-
-
 def as_json(prediction: Prediction) -> dict[str, Any]:
     """The prediction with the documented fields of ``predict --json``; times in seconds, memory in GiB."""
     return {
@@ -94,9 +83,11 @@ def _point_json(point: Point, unit: str) -> dict[str, Any]:
         "efficiency_band": asdict(point.efficiency_band),
         "breakdown_s": point.breakdown_s,
         "memory_gib": point.memory_gib,
+        "memory_parts_gib": {part: size / GIB for part, size in point.memory_bytes.items()},
         "fits": point.fits,
         "bottleneck": point.bottleneck,
         "measured_step_time_s": point.measured_step_time_s,
         "error": point.error,
         "calibrated": point.calibrated,
+        "staleness": None if point.staleness is None else asdict(point.staleness),
     }
