@@ -1,8 +1,9 @@
 """Fully sharded data parallelism on the task graph: gathers before use, scatters after, block by block.
 
 Source: torch's ``fully_shard``. On NCCL, gathers and scatters run on streams of their own, one communicator in order; a
-gather starts as soon as the block before the one in use has been copied out, and ``prefetch`` sets how many blocks
-ahead. On gloo every collective blocks the rank: nothing overlaps, and prefetching brings nothing.
+gather of the next block starts once the block before the one in use (forward), or that one itself (backward), has been
+copied out of its buffer; ``prefetch`` sets how many blocks ahead. On gloo every collective blocks the rank: nothing
+overlaps, and prefetching brings nothing.
 """
 
 from __future__ import annotations
@@ -44,16 +45,28 @@ class FsdpSync:
         self._held.clear()
         self._take(ROOT, [])
 
-    def before(self, block: int, order: Sequence[int]) -> None:
-        """Have a block's parameters whole; ``order`` is the order in which blocks are used in this phase."""
-        if block in self._root or block in self._held:
+    def before_forward(self, block: int, order: Sequence[int]) -> None:
+        """Have a block's parameters whole; ``order`` is that of the blocks. Those ahead are gathered meanwhile, as soon
+        as the block before this one has been copied out."""
+        self._gather_ahead(block, order)
+        self._use(block)
+
+    def before_backward(self, block: int, order: Sequence[int]) -> None:
+        """The same in backward, where gathering ahead waits until this block has been copied out."""
+        self._use(block)
+        self._gather_ahead(block, order)
+
+    def _gather_ahead(self, block: int, order: Sequence[int]) -> None:
+        if not self._overlaps:
             return
-        if self._overlaps:
-            place = order.index(block)
-            for ahead in order[place : place + 1 + max(1, self._strategy.prefetch)]:
-                if ahead not in self._root and ahead not in self._held and ahead not in self._gathered:
-                    self._gathered[ahead] = self._gather(ahead, self._copied_out[-1:])
-        self._take(block, [self._gathered.pop(block)] if block in self._gathered else [])
+        place = order.index(block)
+        for ahead in order[place : place + 1 + max(1, self._strategy.prefetch)]:
+            if ahead not in self._root and ahead not in self._held and ahead not in self._gathered:
+                self._gathered[ahead] = self._gather(ahead, self._copied_out[-1:])
+
+    def _use(self, block: int) -> None:
+        if block not in self._root and block not in self._held:
+            self._take(block, [self._gathered.pop(block)] if block in self._gathered else [])
 
     def after_forward(self, block: int) -> None:
         """Give a block's parameters back, where they are to be gathered again for backward."""

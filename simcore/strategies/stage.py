@@ -76,7 +76,7 @@ class StageLayer:
         for block in self._blocks:
             layers = self._shape.layers_in([block])
             if self._fsdp is not None:
-                self._fsdp.before(block, self._blocks)
+                self._fsdp.before_forward(block, self._blocks)
             last = self._passes.forward(layers) if layers else last
             if self._fsdp is not None:
                 self._fsdp.after_forward(block)
@@ -88,7 +88,7 @@ class StageLayer:
         last = None
         for block in order:
             assert self._fsdp is not None
-            self._fsdp.before(block, order)
+            self._fsdp.before_backward(block, order)
             self._passes.recompute([block])
             for index in self._shape.pieces_in([block]):
                 last = self._passes.piece(index)

@@ -83,6 +83,9 @@ def _check_runs(scenario: Scenario, paced: bool, where: str) -> None:
     if scenario.workload.layers is not None and not paced:
         raise InputError(f"{where}: workload.layers: spelled-out layers have times but nothing to compute; "
                          "add --paced, or name a model")  # fmt: skip
+    if scenario.cluster.stragglers and not paced:
+        raise InputError(f"{where}: cluster.stragglers: real devices are as fast as they are; add --paced to rehearse "
+                         "stragglers, or leave them out")  # fmt: skip
     if scenario.workload.model is None and not paced:
         raise InputError(f"{where}: workload.model: is missing; measure needs a model to train (or --paced)")
 
