@@ -174,3 +174,25 @@ def test_calibrate_on_a_gpu_uses_events_and_nccl(tmp_path: Path) -> None:
     profile = json.loads((tmp_path / "p.json").read_text())
     assert profile["machine"]["backend"] == "nccl"
     assert {sample["dtype"] for sample in profile["samples"]["matmul"]} >= {"float32", "bfloat16", "float16"}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available() or torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize(
+    ("model", "strategy"),
+    [
+        ("gpt-mini", 'data = "dp"'),
+        ("cnn", "sync_batchnorm = true"),
+        ("gpt-mini", "context_parallel = 2"),
+        ("gpt-mini", 'compression = "bf16"'),
+    ],
+    ids=["DataParallel", "SyncBatchNorm", "ring attention", "bf16 hook"],
+)
+def test_what_gloo_cannot_run_trains_on_gpus(model: str, strategy: str, tmp_path: Path) -> None:
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text(
+        f'title = "gpu"\n[workload]\nmodel = "{model}"\nbatch_per_gpu = 4\n[strategy]\n{strategy}\n[sweep]\ngpus = [2]\n'
+    )
+    output = tmp_path / "measured.json"
+    assert main(["measure", str(scenario), "--devices", "0,1", "-o", str(output), "--block-seconds", "0.5"]) == 0
+    assert json.loads(output.read_text())["points"][0]["step_time_s"]["p50"] > 0

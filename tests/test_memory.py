@@ -33,7 +33,7 @@ def predicted(options: dict[str, object], shape: StepShape, gpus: int = 2, batch
     return memory_bytes(scenario, shape, gpus, on_gpu=False)
 
 
-SMALL_GPT = shape_of(gpt("test", depth=4, hidden=16, vocabulary=VOCABULARY, tokens=TOKENS))
+SMALL_GPT = shape_of(gpt("test", 4, 16, VOCABULARY, TOKENS))
 
 
 @pytest.mark.parametrize("name", ACCOUNTED)
@@ -52,7 +52,7 @@ def test_activations_are_nearly_what_autograd_saves(accounted: dict[str, dict[st
 
 
 def test_what_each_strategy_saves() -> None:
-    shape = shape_of(gpt("test", depth=8, hidden=256, vocabulary=1024, tokens=128))
+    shape = shape_of(gpt("test", 8, 256, 1024, 128))
     ddp = predicted({}, shape, gpus=8)
     zero1 = predicted({"data": "zero1"}, shape, gpus=8)
     fsdp = predicted({"data": "fsdp"}, shape, gpus=8)
@@ -65,7 +65,7 @@ def test_what_each_strategy_saves() -> None:
 
 
 def test_gpipe_keeps_every_microbatch_and_1f1b_only_those_in_flight() -> None:
-    shape = shape_of(gpt("test", depth=8, hidden=256, vocabulary=1024, tokens=128))
+    shape = shape_of(gpt("test", 8, 256, 1024, 128))
     options = {"pipeline_parallel": 4, "microbatches": 16}
     gpipe = predicted({**options, "schedule": "gpipe"}, shape, gpus=4)
     one = predicted({**options, "schedule": "1f1b"}, shape, gpus=4)
@@ -73,7 +73,7 @@ def test_gpipe_keeps_every_microbatch_and_1f1b_only_those_in_flight() -> None:
 
 
 def test_the_first_gpu_of_data_parallel_holds_all_outputs() -> None:
-    shape = shape_of(gpt("test", depth=2, hidden=64, vocabulary=4096, tokens=128))
+    shape = shape_of(gpt("test", 2, 64, 4096, 128))
     outputs = 4096 * 128 * 4.0 * BATCH
     assert predicted({"data": "dp"}, shape, gpus=4)["outputs_of_replicas"] == pytest.approx(2 * 3 * outputs)
     assert StrategyTable(data="dp").gpus_per_copy == 1

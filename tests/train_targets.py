@@ -53,7 +53,8 @@ ON_TWO_RANKS: dict[str, dict[str, Any]] = {
 ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
     "hybrid shards": {"data": "fsdp", "shard_size": 2},
     "ddp x 1f1b": PIPELINE,
-    "ddp x gpipe": {**PIPELINE, "schedule": "gpipe"},
+    "ddp x gpipe": {**PIPELINE, "schedule": "gpipe", "find_unused_parameters": True},
+    "ddp x interleaved": {**PIPELINE, "schedule": "interleaved", "find_unused_parameters": True},
     "zero1 x 1f1b": {**PIPELINE, "data": "zero1"},
     "fsdp x 1f1b": {**PIPELINE, "data": "fsdp"},
     "fsdp x interleaved": {**PIPELINE, "data": "fsdp", "schedule": "interleaved"},
@@ -221,7 +222,7 @@ def _kept_bytes(world: World, table: StrategyTable) -> dict[str, float]:
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         nonlocal held, most
         place = _storage(tensor)
-        if place not in known and place not in storages and not isinstance(tensor, DTensor):
+        if place not in known and place not in storages:
             storages[place] = own_part(tensor).untyped_storage().nbytes()
             held = sum(storages.values())
             most = max(most, held)

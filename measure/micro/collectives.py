@@ -1,7 +1,7 @@
 """Collectives by size and group: one alone, and two started together, which tells what part of one holds the link.
 
 A sample is the mean over the ranks: they start one as unevenly as they ended the one before, so what one rank waits for
-another has gained, as it goes on in training.
+another has gained, as it goes on in training. Of a send it is the later end, that of the receiver.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simcore.units import KIB, MIB
 QUICK_SIZES = (KIB, 16 * KIB, 128 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB)
 FULL_SIZES = tuple(KIB * 2**power for power in range(17))
 GPU_SIZES = tuple(KIB * 2**power for power in range(21))
-SPARSE_SIZES = (KIB, 64 * KIB, MIB, 8 * MIB, 64 * MIB)
+SPARSE_SIZES = (KIB, 64 * KIB, 256 * KIB, MIB, 8 * MIB, 64 * MIB)
 
 SETTLE_S = 0.005
 """Pause before each sample, so that it starts on an idle link, as a bucket does that compute has kept waiting."""
@@ -62,7 +62,7 @@ def sweep(
                 hosts=team.world.hosts_of(team.size),
                 size_bytes=size_bytes,
                 in_flight=int(together),
-                timing=over_ranks(team, timing, fmean),
+                timing=over_ranks(team, timing, max if collective == "send_recv" else fmean),
             )
             for together, timing in timings.items()
         ]
@@ -92,7 +92,7 @@ def _starter(team: Team, collective: Collective, size_bytes: int) -> Start:
     part = torch.ones(max(1, -(-size_bytes // (4 * ranks))), device=device)
     whole = torch.ones(part.numel() * ranks, device=device)
     other = torch.empty_like(whole)
-    following, preceding = (team.world.rank + 1) % ranks, (team.world.rank - 1) % ranks
+    rank = team.world.rank
 
     def start() -> list[dist.Work]:
         match collective:
@@ -106,10 +106,14 @@ def _starter(team: Team, collective: Collective, size_bytes: int) -> Start:
                 work = dist.broadcast(whole, src=0, group=group, async_op=True)
             case "all_to_all":
                 work = dist.all_to_all_single(other, whole, group=group, async_op=True)
-            case "send_recv":
-                sent = dist.P2POp(dist.isend, whole, following, group=group)
-                received = dist.P2POp(dist.irecv, other, preceding, group=group)
-                return dist.batch_isend_irecv([sent, received])
+            case "send_recv":  # one way: even ranks to the next, as an activation goes from stage to stage
+                if rank % 2:
+                    return dist.batch_isend_irecv([dist.P2POp(dist.irecv, other, rank - 1, group=group)])
+                if rank + 1 < ranks:
+                    return dist.batch_isend_irecv([dist.P2POp(dist.isend, whole, rank + 1, group=group)])
+                return []
+            case "exchange":
+                raise ValueError("an exchange is measured by measure/micro/exchange.py")
         return [work]
 
     return start

@@ -29,6 +29,8 @@ STAGES_PER_RANK = {"interleaved": 2, "looped-bfs": 2, "zero-bubble": 1, "zbv": 2
 """Stages that a rank holds by default; one where it is not said."""
 UNEVEN_ROUND = 4
 """Steps between two ends of the data, where ``uneven_inputs`` is rehearsed."""
+REBUILDS_WRONGLY = ("gpipe", "interleaved", "looped-bfs")
+"""Schedules in which several microbatches are forward before DDP's first synchronised backward."""
 ONE_STAGE = ("layer-split", "gpipe", "1f1b")
 
 
@@ -201,10 +203,10 @@ def _copies_faults(table: StrategyTable) -> Iterator[str]:
             f'torch\'s "{table.schedule}" computes weight gradients past the hooks that would synchronise the copies; '
             "use another schedule, or as many GPUs as one copy takes"
         )
-    elif table.chunks > 1 and table.data in DDP_BASED:
+    elif table.data in DDP_BASED and table.schedule in REBUILDS_WRONGLY and not table.find_unused_parameters:
         yield (
-            f"torch's DDP cannot hold {table.chunks} stages of a rank (its reducer fails at the second step); "
-            'use data = "fsdp", or one stage a rank'
+            f'torch\'s DDP fails in "{table.schedule}" as it rebuilds its buckets at the second step; give '
+            'find_unused_parameters = true, with which it does not, or data = "fsdp"'
         )
 
 

@@ -81,9 +81,9 @@ def queue_up(
 
 
 def _workers(costs: Costs, point: At, strategy: StrategyTable, cycle_s: float, serving_s: float) -> Workers:
-    """The workers of one column: each one's own time between two services, and the service of one."""
+    """The workers of one column: each one's own time between two transfers, and a transfer of one."""
     slow = min(costs.stragglers, point.gpus - 1)
-    service_s = serving_s / point.gpus
-    own_s = max(0.0, cycle_s - service_s)
+    transfer_s = serving_s / point.gpus
+    own_s = max(0.0, cycle_s - 2 * transfer_s)
     work_s = (own_s,) * (point.gpus - slow) + (own_s * costs.straggler_slowdown,) * slow
-    return Workers(work_s, service_s, strategy.staleness, costs.jitter)
+    return Workers(work_s, transfer_s, strategy.staleness, costs.jitter)

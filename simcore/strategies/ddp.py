@@ -59,15 +59,16 @@ class DdpSync:
         while len(self._reduced) < len(self._buckets) and self._buckets[len(self._reduced)].ready_after <= index:
             self._reduce(self._buckets[len(self._reduced)], f"bucket {len(self._reduced)}", task)
 
-    def finish(self, last: int) -> None:
-        """Wait for the buckets in order, and copy each back to its gradients."""
+    def finish(self, last: int) -> int:
+        """Wait for the buckets in order, and copy each back to its gradients; returns the last task."""
         if self._strategy.find_unused_parameters and not self._strategy.static_graph:
             used_map_bytes = 4 * len(self._shape.elements)  # one int32 a parameter: which of them any rank used
             self._reduced.append(self._rank.start("used-parameter map", "all_reduce", used_map_bytes, [last]))
         for index, reduced in enumerate(self._reduced):
             elements = self._buckets[index].elements if index < len(self._buckets) else 0
             copy = Overhead(size_bytes=self._copies * elements * self._width)
-            self._rank.run(f"finish bucket {index}", Kind.HOST, (copy,), after=[reduced])
+            last = self._rank.run(f"finish bucket {index}", Kind.HOST, (copy,), after=[reduced])
+        return last
 
     def _reduce(self, bucket: Bucket, name: str, ready: int) -> None:
         if self._strategy.compression == "powersgd":

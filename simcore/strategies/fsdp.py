@@ -74,10 +74,12 @@ class FsdpSync:
             self._held.discard(block)
 
     def after_backward(self, block: int, last: int, synchronise: bool) -> None:
-        """Give a block back, and scatter its gradients."""
+        """Give a block back, and scatter its gradients. A pipeline keeps it: torch gives up nothing before the last
+        microbatch's backward is done."""
         if block in self._root:
             return
-        self._held.discard(block)
+        if self._strategy.pipeline_parallel == 1:
+            self._held.discard(block)
         if synchronise:
             self._scatter(block, last)
 

@@ -64,6 +64,8 @@ class StageLayer:
         if self._ddp is not None and part == 1.0:
             self._passes.recompute(self._blocks)
             self._backward_by_piece(self._ddp, self._pieces)
+            # DDP waits for its buckets before backward returns, and only then is the gradient handed on.
+            self._last = self._ddp.finish(self._last)
         elif self._fsdp is not None:
             self.backward_by_block(synchronise=False)
         else:
@@ -114,10 +116,11 @@ class StageLayer:
 
     def finish(self) -> None:
         """Wait until gradients are those of all copies."""
-        if self._ddp is not None:
+        pipelined = self._strategy.pipeline_parallel > 1
+        if self._ddp is not None and not pipelined:
             self._ddp.finish(self._last)
         elif self._fsdp is not None:
-            if self._strategy.pipeline_parallel > 1:
+            if pipelined:
                 self._fsdp.scatter_all(self._last)
             self._fsdp.finish(self._last)
 
