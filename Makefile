@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: install test lint demo lab lab-small bench screenshot
+.PHONY: install test lint demo validate lab lab-small bench screenshot
 
 install: $(STAMP)
 
@@ -31,6 +31,10 @@ demo: $(STAMP)
 	$(BIN)/simscale predict scenarios/2xcpu.toml --profile profile.json --measured measured.json
 	@echo; echo "With the measured step of one rank as the compute's anchor, so that only two ranks are scored:"; echo
 	$(BIN)/simscale predict scenarios/2xcpu.toml --profile profile.json --measured measured.json --anchor 1
+
+# Published runs predicted and scored: the figures of the README.
+validate: $(STAMP)
+	$(BIN)/simscale validate scenarios/published/*.csv --rows --max-mape 0.1
 
 lab: $(STAMP)
 	$(BIN)/python -m tests.lab.rehearse

@@ -14,8 +14,7 @@ from simcore.validate.runs import Run, read_runs
 from simcore.validate.score import Row, score_file
 from tui.cli import main
 
-RUNS = Path(__file__).parent.parent.parent / "shared" / "validation" / "runs"
-needs_shared = pytest.mark.skipif(not RUNS.is_dir(), reason=f"the public runs are not at {RUNS}")
+RUNS = Path(__file__).parent.parent / "scenarios" / "published"
 
 ROW = {
     "case_id": "r1", "use": "test", "curve": "c", "model": "ResNet-50", "gpu": "V100", "n_gpus": "8",
@@ -103,7 +102,6 @@ def test_the_command_gates_on_the_mean_error(tmp_path: Path, capsys: pytest.Capt
     assert printed["total"].keys() == {"n", "mape", "bias", "max", "coverage80", "width80", "naive_mape"}
 
 
-@needs_shared
 @pytest.mark.parametrize(
     ("name", "rows"), [("huggingface_dp_vs_ddp", 12), ("raysgd", 16), ("pytorch_ddp_benchmark", 16)]
 )
@@ -114,7 +112,6 @@ def test_public_runs_of_dataparallel_and_ddp_are_predicted(name: str, rows: int)
     assert found.accuracy.mape <= 0.10
 
 
-@needs_shared
 @pytest.mark.parametrize("name", ["huggingface_dp_vs_ddp", "raysgd", "pytorch_ddp_benchmark"])
 def test_strategies_come_out_in_the_order_in_which_they_were_measured(name: str) -> None:
     """Of jobs that differ only in strategy or link, as far apart as a measurement can tell: one per cent."""
