@@ -40,6 +40,20 @@ async def test_it_opens_on_the_curve_of_the_scenario(size: tuple[int, int]) -> N
         assert "At 8 GPUs" in text_of(app, "#summary")
 
 
+@pytest.mark.parametrize("name", ["three-axes", "fsdp-8xA100", "parameter-server", "hybrid-shards"])
+async def test_any_strategy_is_explored_and_its_count_changed(name: str) -> None:
+    scenario = load_scenario(ROOT / f"scenarios/{name}.toml")
+    app = Explorer(scenario)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        most = max(scenario.sweep.gpus)
+        assert f"At {most} GPUs" in text_of(app, "#summary")
+        gpus = app.query_one("#gpus", Input)
+        gpus.value = str(most // 2)
+        await settled(pilot)
+        assert f"At {most // 2} GPUs" in text_of(app, "#summary")
+
+
 async def test_typing_recomputes_and_undo_takes_it_back() -> None:
     app = Explorer(RESNET)
     async with app.run_test(size=(120, 40)) as pilot:

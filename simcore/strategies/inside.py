@@ -28,8 +28,8 @@ class Passes:
     def __init__(self, rank: Rank, shape: StepShape, strategy: StrategyTable, widths: Widths) -> None:
         self.rank, self.shape = rank, shape
         width = widths.activation
-        self._layers = [around_layer(shape, index, strategy, width) for index in range(len(shape.forward))]
-        self._pieces = [around_piece(shape, index, strategy, width) for index in range(len(shape.backward))]
+        self._layers = [around_layer(layer, strategy, width) for layer in shape.forward]
+        self._pieces = [around_piece(piece, strategy, width) for piece in shape.backward]
         self._recomputes = strategy.activation_checkpointing == "full"
         self._chunks: dict[tuple[str, float, tuple[int, ...]], _Chunk] = {}
 

@@ -13,12 +13,10 @@ from simcore.graph.tasks import Axis, Transfer
 from simcore.profile.fitted import Collective
 from simcore.scenario.strategy import StrategyTable
 from simcore.workload.layer import Role
-from simcore.workload.step import StepShape, with_tied_twice
+from simcore.workload.step import LayerShape, Piece, StepShape, with_tied_twice
 
 DIVIDED: tuple[Role, ...] = ("inside", "column", "row", "pair")
 PART_OF_PAIR: dict[Role, float] = {"column": 0.5, "row": 0.5, "pair": 1.0}
-RING_PASSES = {"forward": 1, "backward": 2}
-"""Keys and values go round once in forward; in backward their gradients go with them."""
 
 
 def divide(shape: StepShape, strategy: StrategyTable) -> StepShape:
@@ -53,41 +51,39 @@ class Around:
     beside: tuple[Transfer, ...] = ()
     divided: float = 0.0
 
-    def then(self, more: tuple[Transfer, ...]) -> Around:
-        """The same, with more collectives at the end."""
-        return replace(self, after=(*self.after, *more)) if more else self
+
+def around_layer(layer: LayerShape, strategy: StrategyTable, width: int) -> Around:
+    """What one forward layer communicates inside a copy of the model: it enters a column and leaves a row."""
+    return _around(layer, strategy, width, "column", layer.inputs, "row", layer.outputs, ring_passes=1)
 
 
-def around_layer(shape: StepShape, index: int, strategy: StrategyTable, width: int) -> Around:
-    """What one forward layer communicates inside a copy of the model."""
-    layer = shape.forward[index]
-    if strategy.expert_parallel > 1 and layer.role == "pair":
-        exchange = (_exchange(layer.inputs, strategy, width),)
+def around_piece(piece: Piece, strategy: StrategyTable, width: int) -> Around:
+    """The same of a piece of backward, which enters a row and leaves a column. Gradients go round the ring, too."""
+    return _around(piece, strategy, width, "row", piece.outputs, "column", piece.inputs, ring_passes=2)
+
+
+def _around(
+    part: LayerShape | Piece,
+    strategy: StrategyTable,
+    width: int,
+    enters: Role,
+    entering: float,
+    leaves: Role,
+    leaving: float,
+    ring_passes: int,
+) -> Around:
+    """Collectives round a layer or piece that gets ``entering`` elements for a sample and hands on ``leaving``."""
+    if strategy.expert_parallel > 1 and part.role == "pair":
+        exchange = (_exchange(part.inputs, strategy, width),)
         return Around(exchange, exchange)
     before, after = _collectives(strategy)
-    entry = layer.role in ("column", "pair") and before is not None
+    statistics = _statistics(part.batch_channels, strategy)
     return Around(
-        before=_tensor(before, layer.inputs, strategy, width) if entry else (),
-        after=_tensor(after, layer.outputs, strategy, width) if layer.role in ("row", "pair") else (),
-        beside=_ring(layer.inputs, strategy, width, RING_PASSES["forward"]) if layer.role == "inside" else (),
-        divided=PART_OF_PAIR.get(layer.role, 0.0) if strategy.tensor_parallel > 1 else 0.0,
-    ).then(_statistics(layer.batch_channels, strategy))
-
-
-def around_piece(shape: StepShape, index: int, strategy: StrategyTable, width: int) -> Around:
-    """What one piece of backward communicates inside a copy of the model."""
-    piece = shape.backward[index]
-    if strategy.expert_parallel > 1 and piece.role == "pair":
-        exchange = (_exchange(piece.inputs, strategy, width),)
-        return Around(exchange, exchange)
-    before, after = _collectives(strategy)
-    entry = piece.role in ("row", "pair") and before is not None
-    return Around(
-        before=_tensor(before, piece.outputs, strategy, width) if entry else (),
-        after=_tensor(after, piece.inputs, strategy, width) if piece.role in ("column", "pair") else (),
-        beside=_ring(piece.inputs, strategy, width, RING_PASSES["backward"]) if piece.role == "inside" else (),
-        divided=PART_OF_PAIR.get(piece.role, 0.0) if strategy.tensor_parallel > 1 else 0.0,
-    ).then(_statistics(piece.batch_channels, strategy))
+        before=_tensor(before, entering, strategy, width) if part.role in (enters, "pair") else (),
+        after=(*(_tensor(after, leaving, strategy, width) if part.role in (leaves, "pair") else ()), *statistics),
+        beside=_ring(part.inputs, strategy, width, ring_passes) if part.role == "inside" else (),
+        divided=PART_OF_PAIR.get(part.role, 0.0) if strategy.tensor_parallel > 1 else 0.0,
+    )
 
 
 def _collectives(strategy: StrategyTable) -> tuple[Collective | None, Collective]:

@@ -65,14 +65,22 @@ def apply(scenario: Scenario, what_if: WhatIf) -> Scenario:
 
 
 def _counts(scenario: Scenario, most: int) -> list[int]:
-    """Doubling counts up to ``most``, with those of the scenario's own sweep."""
-    doubling = [2**power for power in range(most.bit_length()) if 2**power <= most]
+    """Doubling copies of the model on up to ``most`` GPUs, with the counts of the scenario's own sweep.
+
+    Counts that hold no whole copies or do not divide the batch are left out, unless there are no others.
+    """
+    copy = scenario.strategy.gpus_per_copy
+    doubling = [copy * 2**power for power in range(most.bit_length()) if copy * 2**power <= most]
     counts = sorted({*doubling, most, *(count for count in scenario.sweep.gpus if count <= most)})
-    if not scenario.strong_scaling:
-        return counts
-    passes = scenario.strategy.gradient_accumulation
-    batch = scenario.workload.global_batch or 0
-    return [count for count in counts if batch % (count * passes) == 0] or counts
+    return [count for count in counts if _divides(scenario, count)] or counts
+
+
+def _divides(scenario: Scenario, gpus: int) -> bool:
+    try:
+        scenario.local_batch(gpus)
+    except ValueError:
+        return False
+    return True
 
 
 def _without_none(table: dict[str, Any]) -> dict[str, Any]:
