@@ -17,13 +17,21 @@ from numpy.typing import NDArray
 from simcore.accuracy import Accuracy, Scored, score
 from simcore.costs.charge import At, cost_of, largest_transfer
 from simcore.costs.resolve import Costs, resolve_costs
-from simcore.costs.spread import SAMPLES, STRUCTURE_SPREAD, Assumption, Uncertain, normal_samples
+from simcore.costs.spread import (
+    OTHER_STRUCTURE_SPREAD,
+    SAMPLES,
+    STRUCTURE_SPREAD,
+    Assumption,
+    Uncertain,
+    normal_samples,
+)
 from simcore.evidence import posterior_factor
 from simcore.graph.compiled import Timeline
 from simcore.graph.tasks import COMMUNICATES
 from simcore.knee import Knee, find_knee
 from simcore.memory import memory_bytes
 from simcore.scenario.schema import Scenario
+from simcore.scenario.strategy import StrategyTable
 from simcore.strategies.event_loop import Steady
 from simcore.strategies.plan import StepPlan, plan_for, points_of
 from simcore.units import GIB, MS
@@ -277,12 +285,18 @@ def _breakdown(plan: StepPlan, timeline: Timeline) -> list[dict[str, float]]:
     return [dict(zip(parts, row, strict=True)) for row in shares]
 
 
+def structure_spread(strategy: StrategyTable) -> float:
+    """What the graph leaves out of a step even where every cost is known, as a log-normal sigma."""
+    plain = strategy.data == "ddp" and strategy.gpus_per_copy * strategy.expert_parallel == 1
+    return STRUCTURE_SPREAD if plain else OTHER_STRUCTURE_SPREAD
+
+
 def _spreads(costs: Costs, points: Sequence[At], plan: StepPlan, timeline: Timeline) -> Array:
     """Log-normal sigmas ``[uncertain, points]``; a network's are those of its largest collective."""
     spreads = np.zeros((len(Uncertain), len(points)))
     spreads[Uncertain.COMPUTE] = _compute_spreads(costs, points, plan, timeline)
-    spreads[Uncertain.OVERHEAD] = costs.overheads["ddp"].spread
-    spreads[Uncertain.STRUCTURE] = STRUCTURE_SPREAD
+    spreads[Uncertain.OVERHEAD] = plan.folded.widest_framework_spread(costs)
+    spreads[Uncertain.STRUCTURE] = structure_spread(plan.strategy)
     transfers = [transfer for _, transfer in plan.folded.transfers]
     if transfers:
         largest = max(transfers, key=lambda transfer: transfer.size_bytes)
@@ -294,7 +308,8 @@ def _spreads(costs: Costs, points: Sequence[At], plan: StepPlan, timeline: Timel
 
 
 def _compute_spreads(costs: Costs, points: Sequence[At], plan: StepPlan, timeline: Timeline) -> Array:
-    """Log-normal sigmas of compute ``[points]``: its own, contention's, and of its slowdown where it overlaps."""
+    """Log-normal sigmas of compute ``[points]``: its own, contention's, the framework's, and its slowdown's beside
+    collectives."""
     charges = plan.folded
     beside_collectives: Array = np.zeros(len(points))
     if len(charges.wires) and costs.overlap.compute_slowdown > 1.0:
@@ -303,7 +318,8 @@ def _compute_spreads(costs: Costs, points: Sequence[At], plan: StepPlan, timelin
         doubt = OVERLAP_DOUBT * math.log(costs.overlap.compute_slowdown)
         beside_collectives = doubt * overlapping / seconds.sum(axis=0)
     contention = np.array([costs.contention_spread_at(point.gpus) for point in points])
-    spreads: Array = np.sqrt(costs.compute_spread**2 + contention**2 + beside_collectives**2)
+    framework = charges.framework_spread(costs, timeline.end - timeline.start)
+    spreads: Array = np.sqrt(costs.compute_spread**2 + contention**2 + framework**2 + beside_collectives**2)
     return spreads
 
 

@@ -65,14 +65,29 @@ class Charges:
         The points are repeated for each of ``factors`` on compute.
         """
         compute = np.stack([_compute_quantities(costs, point) for point in points], axis=1)
-        overhead = np.array([seconds for part in FRAMEWORKS for seconds in costs.overhead_of(part)])
         straggling = np.array([costs.straggling_at(point.gpus) for point in points])
         computed = self.work[:, :-OVERHEADS] @ compute
-        framework = (self.work[:, -OVERHEADS:] @ overhead)[:, None]
+        framework = (self.work[:, -OVERHEADS:] @ _framework_quantities(costs))[:, None]
         bundles = np.concatenate([(computed * factor + framework) * straggling for factor in factors], axis=1)
         for bundle, transfer in self.transfers:
             bundles[bundle] += np.tile([_transfer_seconds(costs, transfer, point) for point in points], len(factors))
         return self._slow_down_overlaps(bundles[self.bundle_of], costs)
+
+    def framework_spread(self, costs: Costs, durations: Array) -> Array:
+        """How unsure the compute streams' time is for what the framework spends in it: a log-normal sigma, ``[columns]``.
+
+        Each part of the framework counts by its share of that time.
+        """
+        seconds = self.work[self.bundle_of[self.compute], -OVERHEADS:].sum(axis=0) * _framework_quantities(costs)
+        doubt = seconds.reshape(len(FRAMEWORKS), -1).sum(axis=1) * [costs.overheads[part].spread for part in FRAMEWORKS]
+        spread: Array = np.hypot.reduce(doubt) / np.maximum(durations[self.compute].sum(axis=0), 1e-12)
+        return spread
+
+    def widest_framework_spread(self, costs: Costs) -> float:
+        """The log-normal sigma of the least known part of the framework that this graph is charged for."""
+        used = self.work[:, -OVERHEADS:].sum(axis=0).reshape(len(FRAMEWORKS), -1).any(axis=1)
+        return max((costs.overheads[part].spread for part, is_used in zip(FRAMEWORKS, used, strict=True) if is_used),
+                   default=0.0)  # fmt: skip
 
     def _slow_down_overlaps(self, durations: Array, costs: Costs) -> Array:
         """Compute slowed by the collectives beside it, and they by it: a fixed point of a few passes.
@@ -186,6 +201,11 @@ def _matrix(
                 case Transfer():
                     transfers.append((row, charge))
     return work, tuple(transfers)
+
+
+def _framework_quantities(costs: Costs) -> Array:
+    """Seconds of a step, a tensor and a byte of each part of the framework."""
+    return np.array([seconds for part in FRAMEWORKS for seconds in costs.overhead_of(part)])
 
 
 def _compute_quantities(costs: Costs, point: At) -> Array:

@@ -27,7 +27,9 @@ class Uncertain(IntEnum):
 
 
 STRUCTURE_SPREAD = 0.015
-"""What the graph leaves out of a step even where every cost is known: jitter between ranks, host noise. A prior."""
+OTHER_STRUCTURE_SPREAD = 0.03
+"""What the graph leaves out of a step even where every cost is known: jitter between ranks, host noise; of strategies
+whose runtimes do more than DDP's, more. Priors."""
 
 
 @dataclass(frozen=True, slots=True)
