@@ -74,9 +74,9 @@ class Charges:
         return self._slow_down_overlaps(bundles[self.bundle_of], costs)
 
     def framework_spread(self, costs: Costs, durations: Array) -> Array:
-        """How unsure the compute streams' time is for what the framework spends in it: a log-normal sigma, ``[columns]``.
+        """How unsure the compute streams' time is for what the framework spends in it, ``[columns]``.
 
-        Each part of the framework counts by its share of that time.
+        A log-normal sigma, to which each part of the framework counts by its share of that time.
         """
         seconds = self.work[self.bundle_of[self.compute], -OVERHEADS:].sum(axis=0) * _framework_quantities(costs)
         doubt = seconds.reshape(len(FRAMEWORKS), -1).sum(axis=1) * [costs.overheads[part].spread for part in FRAMEWORKS]

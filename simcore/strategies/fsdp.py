@@ -2,8 +2,8 @@
 
 Source: torch's ``fully_shard``. On NCCL, gathers and scatters run on streams of their own, one communicator in order; a
 gather of the next block starts once the block before the one in use (forward), or that one itself (backward), has been
-copied out of its buffer; ``prefetch`` sets how many blocks ahead. On gloo every collective blocks the rank: nothing
-overlaps, and prefetching brings nothing.
+copied out of its buffer; ``prefetch`` sets how many blocks ahead, and thereby bounds what is whole at once (the rate
+limit of the older FSDP). On gloo every collective blocks the rank: nothing overlaps, and prefetching brings nothing.
 """
 
 from __future__ import annotations
