@@ -26,7 +26,10 @@ from simcore.profile.schema import CollectiveUse, OverheadSample, Timing
 from simcore.scenario.strategy import StrategyTable
 
 PIECE_S = 4e-3
-"""Each gradient takes this long to come, so that caches and cores are as cold, and as free, as between real layers."""
+"""Each gradient takes this long to come, so that caches and cores are as cold, and as free, as between real layers.
+
+What runs much Python between two waits, as tensor parallelism does, feels the cold most: it gets longer ones.
+"""
 
 ACTIVATION = 1024
 """Elements that a layer hands on for one sample: enough to be sent, too few to cost."""
@@ -34,13 +37,15 @@ ACTIVATION = 1024
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One rehearsal of a part of torch: so many layers, each of one parameter of so many elements, and a pipeline's
-    microbatches."""
+    """One rehearsal of a part of torch: so many layers, each of one parameter of so many elements, how long each waits,
+    and a pipeline's microbatches."""
 
     of: Framework
     layers: int
     elements: int
     microbatches: int | None = None
+    forward_s: float = 0.0
+    backward_s: float = PIECE_S
 
 
 ON_ONE_RANK = (
@@ -56,7 +61,7 @@ ON_TWO_RANKS = (
     Trial("fsdp", 4, 1024),
     Trial("fsdp", 16, 1024),
     Trial("fsdp", 4, 500_000),
-    Trial("tensor", 8, 1024),
+    Trial("tensor", 8, 1024, forward_s=0.02, backward_s=0.04),
     Trial("pipeline", 4, 1024, microbatches=2),
     Trial("pipeline", 4, 1024, microbatches=8),
 )
@@ -138,7 +143,7 @@ def _use(collective: Collective, size_bytes: int, times: int) -> CollectiveUse:
 
 
 def _job(world: World, trial: Trial, strategy: StrategyTable, batch: int = 1) -> Job:
-    layer = PacedLayer(0.0, PIECE_S, (trial.elements,), ACTIVATION)
+    layer = PacedLayer(trial.forward_s, trial.backward_s, (trial.elements,), ACTIVATION)
     return paced_job(PacedWork((layer,) * trial.layers, 0.0), batch, world.device, strategy)
 
 
