@@ -318,7 +318,7 @@ def _compute_spreads(costs: Costs, points: Sequence[At], plan: StepPlan, timelin
         doubt = OVERLAP_DOUBT * math.log(costs.overlap.compute_slowdown)
         beside_collectives = doubt * overlapping / seconds.sum(axis=0)
     contention = np.array([costs.contention_spread_at(point.gpus) for point in points])
-    framework = charges.framework_spread(costs, timeline.end - timeline.start)
+    framework = charges.framework_spread(costs, points, timeline.end - timeline.start)
     spreads: Array = np.sqrt(costs.compute_spread**2 + contention**2 + framework**2 + beside_collectives**2)
     return spreads
 

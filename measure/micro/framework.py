@@ -38,7 +38,7 @@ ACTIVATION = 1024
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One rehearsal of a part of torch: so many layers, each of one parameter of so many elements, how long each waits,
-    and a pipeline's microbatches."""
+    how many elements it hands on, and a pipeline's microbatches."""
 
     of: Framework
     layers: int
@@ -46,6 +46,7 @@ class Trial:
     microbatches: int | None = None
     forward_s: float = 0.0
     backward_s: float = PIECE_S
+    activation: int = ACTIVATION
 
 
 ON_ONE_RANK = (
@@ -62,6 +63,7 @@ ON_TWO_RANKS = (
     Trial("fsdp", 16, 1024),
     Trial("fsdp", 4, 500_000),
     Trial("tensor", 8, 1024, forward_s=0.02, backward_s=0.04),
+    Trial("tensor", 8, 1024, forward_s=0.02, backward_s=0.04, activation=256 * 1024),
     Trial("pipeline", 4, 1024, microbatches=2),
     Trial("pipeline", 4, 1024, microbatches=8),
 )
@@ -76,7 +78,8 @@ _STRATEGIES: dict[Framework, StrategyTable] = {
 def name_of(trial: Trial) -> str:
     """What a trial is called."""
     passes = f" in {trial.microbatches} microbatches" if trial.microbatches else ""
-    return f"{trial.of} overhead {trial.layers}x{trial.elements}{passes}"
+    handed_on = f", handing on {trial.activation}" if trial.activation != ACTIVATION else ""
+    return f"{trial.of} overhead {trial.layers}x{trial.elements}{passes}{handed_on}"
 
 
 def measure_alone(team: Team, own_group: dist.ProcessGroup, trial: Trial, effort: Effort) -> OverheadSample:
@@ -115,7 +118,7 @@ def measure_together(world: World, trial: Trial, effort: Effort) -> list[Overhea
 
 def _spent(trial: Trial, strategy: StrategyTable, plain: Timing, wrapped: Timing, hosts: int) -> OverheadSample:
     """A divided step, with what it does besides its part of the plain one, as ``simcore/strategies`` counts it."""
-    size_bytes, layers, handed_on = 4 * trial.elements, trial.layers, 4 * ACTIVATION
+    size_bytes, layers, handed_on = 4 * trial.elements, trial.layers, 4 * trial.activation
     sample = OverheadSample(of=trial.of, hosts=hosts, plain=plain, wrapped=wrapped)
     match trial.of:
         case "fsdp":  # two gathers and a scatter a layer, each copied once on the way
@@ -130,7 +133,14 @@ def _spent(trial: Trial, strategy: StrategyTable, plain: Timing, wrapped: Timing
             }
         case "tensor":
             used = (_use("all_reduce", handed_on, 2 * layers),)
-            spent = {"steps": 0, "tensors": 2 * layers, "plain_share": 0.5, "collectives": used}
+            copied = 2 * layers * handed_on
+            spent = {
+                "steps": 0,
+                "tensors": 2 * layers,
+                "parameter_bytes": copied,
+                "plain_share": 0.5,
+                "collectives": used,
+            }
         case _:  # in GPipe, what stands one behind the other: a place for each microbatch, and one for the other stage
             places = strategy.passes + 1
             used = (_use("send_recv", handed_on, 2 * places),)
@@ -143,7 +153,7 @@ def _use(collective: Collective, size_bytes: int, times: int) -> CollectiveUse:
 
 
 def _job(world: World, trial: Trial, strategy: StrategyTable, batch: int = 1) -> Job:
-    layer = PacedLayer(trial.forward_s, trial.backward_s, (trial.elements,), ACTIVATION)
+    layer = PacedLayer(trial.forward_s, trial.backward_s, (trial.elements,), trial.activation)
     return paced_job(PacedWork((layer,) * trial.layers, 0.0), batch, world.device, strategy)
 
 

@@ -27,8 +27,9 @@ FOLDED = 20_000
 
 SHARED_BY: tuple[Axis | None, ...] = (None, "shard", "copies")
 """Who may share an optimizer step."""
-OVERHEADS = 3 * len(FRAMEWORKS)
-"""The quantities that are the framework's: of a step, a tensor and a byte, for each part of it."""
+QUANTITIES = 4
+"""Of each part of the framework: what a step, a tensor, a byte and an activation's byte (for every sample) take."""
+OVERHEADS = QUANTITIES * len(FRAMEWORKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +68,22 @@ class Charges:
         compute = np.stack([_compute_quantities(costs, point) for point in points], axis=1)
         straggling = np.array([costs.straggling_at(point.gpus) for point in points])
         computed = self.work[:, :-OVERHEADS] @ compute
-        framework = (self.work[:, -OVERHEADS:] @ _framework_quantities(costs))[:, None]
+        framework = self.work[:, -OVERHEADS:] @ _framework_quantities(costs, points)
         bundles = np.concatenate([(computed * factor + framework) * straggling for factor in factors], axis=1)
         for bundle, transfer in self.transfers:
             bundles[bundle] += np.tile([_transfer_seconds(costs, transfer, point) for point in points], len(factors))
         return self._slow_down_overlaps(bundles[self.bundle_of], costs)
 
-    def framework_spread(self, costs: Costs, durations: Array) -> Array:
-        """How unsure the compute streams' time is for what the framework spends in it, ``[columns]``.
+    def framework_spread(self, costs: Costs, points: Sequence[At], durations: Array) -> Array:
+        """How unsure the compute streams' time is for what the framework spends in it, ``[points]``.
 
         A log-normal sigma, to which each part of the framework counts by its share of that time.
         """
-        seconds = self.work[self.bundle_of[self.compute], -OVERHEADS:].sum(axis=0) * _framework_quantities(costs)
-        doubt = seconds.reshape(len(FRAMEWORKS), -1).sum(axis=1) * [costs.overheads[part].spread for part in FRAMEWORKS]
-        spread: Array = np.hypot.reduce(doubt) / np.maximum(durations[self.compute].sum(axis=0), 1e-12)
+        charged = self.work[self.bundle_of[self.compute], -OVERHEADS:].sum(axis=0)
+        seconds = charged[:, None] * _framework_quantities(costs, points)
+        by_part = seconds.reshape(len(FRAMEWORKS), QUANTITIES, -1).sum(axis=1)
+        doubt = by_part * np.array([costs.overheads[part].spread for part in FRAMEWORKS])[:, None]
+        spread: Array = np.hypot.reduce(doubt, axis=0) / np.maximum(durations[self.compute].sum(axis=0), 1e-12)
         return spread
 
     def widest_framework_spread(self, costs: Costs) -> float:
@@ -195,17 +198,23 @@ def _matrix(
                     start, length = columns[phase]
                     where = slice(start, start + length) if index is None else start + index
                     work[row, where] += times
-                case Overhead(steps, tensors, size_bytes, part):
-                    first = overheads + 3 * FRAMEWORKS.index(part)
-                    work[row, first : first + 3] += (steps, tensors, size_bytes)
+                case Overhead(steps, tensors, size_bytes, part, activation_bytes):
+                    first = overheads + QUANTITIES * FRAMEWORKS.index(part)
+                    work[row, first : first + QUANTITIES] += (steps, tensors, size_bytes, activation_bytes)
                 case Transfer():
                     transfers.append((row, charge))
     return work, tuple(transfers)
 
 
-def _framework_quantities(costs: Costs) -> Array:
-    """Seconds of a step, a tensor and a byte of each part of the framework."""
-    return np.array([seconds for part in FRAMEWORKS for seconds in costs.overhead_of(part)])
+def _framework_quantities(costs: Costs, points: Sequence[At]) -> Array:
+    """Seconds of each of the framework's quantities at each point, ``[quantities, points]``."""
+    batches = np.array([float(point.batch) for point in points])
+    rows: list[Array] = []
+    for part in FRAMEWORKS:
+        step_s, tensor_s, byte_s = costs.overhead_of(part)
+        rows += [np.full(len(points), seconds) for seconds in (step_s, tensor_s, byte_s)]
+        rows.append(byte_s * batches)
+    return np.stack(rows)
 
 
 def _compute_quantities(costs: Costs, point: At) -> Array:

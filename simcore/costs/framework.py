@@ -39,12 +39,21 @@ ON_CPU: dict[Framework, tuple[float, float]] = {
 }
 
 
+COPIES = {"ddp": 2.0, "tensor": 4.0}
+"""Copies of each byte: of DDP into its bucket and out again, of DTensor's activations forward and back; else one."""
+
+
 def assumed_overheads(memory_bytes_per_s: float, on_cpu: bool) -> dict[Framework, OverheadFit]:
-    """The priors of every part; a byte copied is read and written, of DDP (into its bucket and out again) twice."""
+    """The priors of every part; a byte copied is read and written."""
     copy_s = 2.0 / (memory_bytes_per_s * BANDWIDTH_EFFICIENCY)
     return {
         part: OverheadFit(
-            of=part, step_s=step_s, tensor_s=tensor_s, byte_s=copy_s * (2 if part == "ddp" else 1), spread=SPREAD
+            of=part, step_s=step_s, tensor_s=tensor_s, byte_s=copy_s * _copies(part, on_cpu), spread=SPREAD
         )
         for part, (step_s, tensor_s) in (ON_CPU if on_cpu else ON_GPU).items()
     }
+
+
+def _copies(part: Framework, on_cpu: bool) -> float:
+    """On a GPU DTensor copies no activation that the collective itself does not."""
+    return 0.0 if part == "tensor" and not on_cpu else COPIES.get(part, 1.0)

@@ -53,12 +53,16 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """A charge: what a part of the framework itself spends on so many steps, tensors and bytes copied."""
+    """A charge: what a part of the framework itself spends on so many steps, tensors and bytes copied.
+
+    ``activation_bytes`` are copied for each sample.
+    """
 
     steps: float = 0.0
     tensors: float = 0.0
     size_bytes: float = 0.0
     of: Framework = "ddp"
+    activation_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,5 +119,7 @@ def _put_together(charges: Sequence[Charge], around: Sequence[Around]) -> _Chunk
 
 def _dispatch(around: Iterable[Around]) -> tuple[Charge, ...]:
     """What DTensor spends on the way into and out of a divided part."""
+    around = list(around)
     parts = sum(one.divided for one in around)
-    return (Overhead(tensors=parts, of="tensor"),) if parts else ()
+    copied = sum(one.divided_bytes for one in around)
+    return (Overhead(tensors=parts, activation_bytes=copied, of="tensor"),) if parts else ()

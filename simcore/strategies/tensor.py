@@ -44,12 +44,13 @@ def divide(shape: StepShape, strategy: StrategyTable) -> StepShape:
 @dataclass(frozen=True, slots=True)
 class Around:
     """Collectives before and after one layer or piece, and those that run beside it; what part it is of a divided pair
-    of layers, a column and a row."""
+    of layers, a column and a row, and the bytes of one sample that then go through DTensor."""
 
     before: tuple[Transfer, ...] = ()
     after: tuple[Transfer, ...] = ()
     beside: tuple[Transfer, ...] = ()
     divided: float = 0.0
+    divided_bytes: float = 0.0
 
 
 def around_layer(layer: LayerShape, strategy: StrategyTable, width: int) -> Around:
@@ -77,12 +78,14 @@ def _around(
         exchange = (_exchange(part.inputs, strategy, width),)
         return Around(exchange, exchange)
     before, after = _collectives(strategy)
+    divided = PART_OF_PAIR.get(part.role, 0.0) if strategy.tensor_parallel > 1 else 0.0
     statistics = _statistics(part.batch_channels, strategy)
     return Around(
         before=_tensor(before, entering, strategy, width) if part.role in (enters, "pair") else (),
         after=(*(_tensor(after, leaving, strategy, width) if part.role in (leaves, "pair") else ()), *statistics),
         beside=_ring(part.inputs, strategy, width, ring_passes) if part.role == "inside" else (),
-        divided=PART_OF_PAIR.get(part.role, 0.0) if strategy.tensor_parallel > 1 else 0.0,
+        divided=divided,
+        divided_bytes=divided * max(entering, leaving) * width,
     )
 
 
