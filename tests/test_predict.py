@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -10,7 +11,9 @@ from simcore.files import parse
 from simcore.predict import Measured, predict, step_timeline
 from simcore.profile.schema import Profile
 from simcore.scenario.load import load_scenario
+from simcore.scenario.strategy import DataParallel, Schedule
 from tests.builders import LAYERS, PROFILE, SCENARIO, scenario_of
+from tests.lab.settings import CLUSTERS, NOT_ON_GLOO, SMALL, Cluster, Job
 
 ROOT = Path(__file__).parent.parent
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.toml"))
@@ -124,3 +127,25 @@ def test_the_knee_is_where_adding_stops_paying() -> None:
     prediction = predict(load_scenario(ROOT / "scenarios/slow-ethernet.toml"))
     assert prediction.knee.gpus == 1
     assert "eth-1g" in prediction.knee.why
+
+
+@pytest.mark.parametrize(
+    ("cluster", "job"),
+    [(cluster, job) for clusters in (CLUSTERS, SMALL) for cluster, jobs in clusters.items() for job in jobs],
+    ids=lambda part: part.name if isinstance(part, Job) else f"{part.hosts} hosts",
+)
+def test_every_setting_of_the_lab_is_a_scenario_that_predicts(cluster: Cluster, job: Job) -> None:
+    links = 'gpus_per_node = 1\ninter_node = "eth-1g"\nintra_node = "shm-cpu"\ngpu = "CPU"\n'
+    text = job.scenario(cluster).replace("[cluster]\n", f"[cluster]\n{links}")
+    (point,) = predict(scenario_of(text)).points
+    assert point.gpus == cluster.ranks - job.servers
+    assert point.step_time_s.p50 > 0
+
+
+def test_the_lab_names_every_strategy_or_says_why_not() -> None:
+    jobs = [scenario_of(job.scenario(cluster)).strategy for cluster, jobs in CLUSTERS.items() for job in jobs]
+    assert {strategy.data for strategy in jobs} == set(get_args(DataParallel))
+    assert {s.schedule for s in jobs if s.pipeline_parallel > 1} == set(get_args(Schedule))
+    assert any(s.sequence_parallel for s in jobs)
+    assert any(s.expert_parallel > 1 for s in jobs)
+    assert "context_parallel" in NOT_ON_GLOO

@@ -153,7 +153,7 @@ ZBV = _pipeline("zbv", 4, "microbatches = 8")
 
 TENSOR = _blocks("tensor: 2 x ddp", "tensor_parallel = 2\nbucket_cap_mb = 5")
 SEQUENCE = _blocks("tensor and sequence: 2 x fsdp", 'tensor_parallel = 2\nsequence_parallel = true\ndata = "fsdp"')
-EXPERT = _blocks("expert: all-to-all over 4, 1.25 x imbalance", "expert_parallel = {ranks}\nexpert_imbalance = 1.25")
+EXPERT = _blocks("expert: all-to-all over 4, 1.25 x imbalance", "expert_parallel = 4\nexpert_imbalance = 1.25")
 PIPELINE_DDP = _blocks("product: pipeline 2 x ddp", "pipeline_parallel = 2\nmicrobatches = 4\nbucket_cap_mb = 5")
 PIPELINE_FSDP = _blocks("product: pipeline 2 x fsdp", 'pipeline_parallel = 2\nmicrobatches = 4\ndata = "fsdp"')
 THREE_AXES = _blocks("product: tensor 2 x pipeline 2 x ddp",
