@@ -18,7 +18,7 @@ from measure.paced import PacedLayer
 from measure.sampling import Effort, Take, interleave
 from measure.train.ddp import wrap_ddp
 from measure.train.job import Job, PacedWork, paced_job
-from measure.train.mesh import mesh_of
+from measure.train.mesh import pairs_of
 from measure.train.synchronous import SynchronousTrainer
 from measure.world import Team, World
 from simcore.profile.fitted import Collective, Framework
@@ -102,10 +102,14 @@ def measure_alone(team: Team, own_group: dist.ProcessGroup, trial: Trial, effort
 
 
 def measure_together(world: World, trial: Trial, effort: Effort) -> list[OverheadSample]:
-    """A step divided over the first two ranks against the bare step of one; every rank of the world must come here."""
+    """A step divided over two ranks against the bare step of one, by all pairs of ranks at once, as in training.
+
+    Every rank of the world must come here; only rank 0's samples are returned.
+    """
     strategy = _STRATEGIES[trial.of].model_copy(update={"microbatches": trial.microbatches})
-    team = world.team(2)
-    mesh = mesh_of(team, 2, strategy, world.device.type)
+    paired = world.size - world.size % 2
+    team = world.team(paired)
+    mesh = pairs_of(team, strategy, world.device.type, paired)
     if team is None or mesh is None:
         return []
     world.beat.move(name_of(trial))

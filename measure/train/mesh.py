@@ -42,14 +42,28 @@ class Mesh:
         return self.grid[axis] if self.size("context") == 1 else self.grid[axis, "context"]._flatten(f"{axis} alike")
 
 
+def pairs_of(team: Team | None, strategy: StrategyTable, device_type: str, ranks: int) -> Mesh | None:
+    """A mesh of two ranks for each pair of the first ``ranks``, so that all pairs can do the same at once.
+
+    Every rank of the world must ask alike; those outside get None.
+    """
+    pairs = [DeviceMesh(device_type, torch.tensor(pair).view(_shape(2, strategy)), mesh_dim_names=AXES)
+             for pair in zip(range(0, ranks, 2), range(1, ranks, 2), strict=True)]  # fmt: skip
+    return Mesh(pairs[team.world.rank // 2]) if team is not None else None
+
+
 def mesh_of(team: Team | None, gpus: int, strategy: StrategyTable, device_type: str) -> Mesh | None:
     """The mesh over the first ``gpus`` ranks; every rank of the world must ask alike, those outside get None.
 
     Raises ``ValueError`` where the ranks do not hold whole copies of the model.
     """
+    grid = DeviceMesh(device_type, torch.arange(gpus).view(_shape(gpus, strategy)), mesh_dim_names=AXES)
+    return Mesh(grid) if team is not None else None
+
+
+def _shape(gpus: int, strategy: StrategyTable) -> tuple[int, ...]:
+    """Ranks along each axis of the mesh of so many ranks."""
     copies = strategy.copies(gpus)
     shards = strategy.shards(copies) if strategy.data in SHARDED else strategy.expert_parallel
-    context, tensor = strategy.context_parallel, strategy.tensor_parallel
-    shape = (strategy.pipeline_parallel, copies // shards, shards, context, tensor)
-    grid = DeviceMesh(device_type, torch.arange(gpus).view(shape), mesh_dim_names=AXES)
-    return Mesh(grid) if team is not None else None
+    inside = (strategy.context_parallel, strategy.tensor_parallel)
+    return (strategy.pipeline_parallel, copies // shards, shards, *inside)
