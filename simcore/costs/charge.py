@@ -185,7 +185,7 @@ def _matrix(
     bundles: list[tuple[Charge, ...]], layers: int, pieces: int
 ) -> tuple[Array, tuple[tuple[int, Transfer], ...]]:
     """Bundles of charges as ``work`` and ``transfers``."""
-    columns = {"forward": (0, layers), "backward": (layers, pieces)}
+    first_of = {"forward": 0, "backward": layers}
     overheads = layers + pieces + len(SHARED_BY)
     work = np.zeros((len(bundles), overheads + OVERHEADS))
     transfers: list[tuple[int, Transfer]] = []
@@ -195,9 +195,7 @@ def _matrix(
                 case Compute("optimizer", _, times, shared_by):
                     work[row, layers + pieces + SHARED_BY.index(shared_by)] += times
                 case Compute(phase, index, times):
-                    start, length = columns[phase]
-                    where = slice(start, start + length) if index is None else start + index
-                    work[row, where] += times
+                    work[row, first_of[phase] + index] += times
                 case Overhead(steps, tensors, size_bytes, part, activation_bytes):
                     first = overheads + QUANTITIES * FRAMEWORKS.index(part)
                     work[row, first : first + QUANTITIES] += (steps, tensors, size_bytes, activation_bytes)
@@ -209,12 +207,11 @@ def _matrix(
 def _framework_quantities(costs: Costs, points: Sequence[At]) -> Array:
     """Seconds of each of the framework's quantities at each point, ``[quantities, points]``."""
     batches = np.array([float(point.batch) for point in points])
-    rows: list[Array] = []
-    for part in FRAMEWORKS:
-        step_s, tensor_s, byte_s = costs.overhead_of(part)
-        rows += [np.full(len(points), seconds) for seconds in (step_s, tensor_s, byte_s)]
-        rows.append(byte_s * batches)
-    return np.stack(rows)
+    rates = np.array([costs.overhead_of(part) for part in FRAMEWORKS])
+    quantities = np.empty((len(FRAMEWORKS), QUANTITIES, len(points)))
+    quantities[:, :-1] = rates[:, :, None]
+    quantities[:, -1] = rates[:, -1:] * batches
+    return quantities.reshape(OVERHEADS, len(points))
 
 
 def _compute_quantities(costs: Costs, point: At) -> Array:

@@ -42,11 +42,11 @@ LINK = "link"
 class Compute:
     """A charge: ``times`` passes through one forward layer, one backward piece or the optimizer.
 
-    ``index`` None means the whole phase; the optimizer's may be ``shared_by`` the ranks of an axis.
+    The optimizer has no ``index``; its step may be ``shared_by`` the ranks of an axis.
     """
 
     phase: Literal["forward", "backward", "optimizer"]
-    index: int | None = None
+    index: int = 0
     times: float = 1.0
     shared_by: Axis | None = None
 

@@ -11,10 +11,8 @@ from simcore.scenario.strategy import UNEVEN_ROUND, StrategyTable
 from simcore.strategies.buckets import Bucket, ddp_buckets
 from simcore.strategies.powersgd import compressed
 from simcore.strategies.rank import Rank
-from simcore.strategies.widths import Widths
+from simcore.strategies.widths import REDUCED_WIDTH, Widths
 from simcore.workload.step import StepShape
-
-WIRE_BYTES = {"fp16": 2, "bf16": 2}
 
 # Copies, in units of a gradient copied into its bucket and out again (two reads and two writes of each byte).
 BUCKET_COPY = 0.5  # in before the all-reduce, or out after it; none where gradients are views of the bucket
@@ -74,7 +72,7 @@ class DdpSync:
         if self._strategy.compression == "powersgd":
             self._reduced.append(self._reduce_by_power_iteration(bucket, name, ready))
         else:
-            width = WIRE_BYTES.get(self._strategy.compression, self._width)
+            width = REDUCED_WIDTH.get(self._strategy.compression, self._width)
             self._reduced.append(self._rank.start(name, "all_reduce", bucket.elements * width, [ready]))
 
     def _reduce_by_power_iteration(self, bucket: Bucket, name: str, ready: int) -> int:

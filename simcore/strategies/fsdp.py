@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from simcore.graph.tasks import Charge, Kind, Overhead, Transfer
 from simcore.scenario.strategy import StrategyTable
 from simcore.strategies.rank import Rank
-from simcore.strategies.widths import Widths
+from simcore.strategies.widths import REDUCED_WIDTH, Widths
 from simcore.workload.step import STEM, StepShape
 
-REDUCED_WIDTH = {"fp16": 2, "bf16": 2}
 ROOT = STEM
 """The group of everything outside the blocks: gathered first, kept to the end of backward."""
 

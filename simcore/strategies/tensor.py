@@ -8,6 +8,7 @@ al. 2020 (GShard: two all-to-alls a layer). The collectives stand in the compute
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from simcore.graph.tasks import Axis, Transfer
 from simcore.profile.fitted import Collective
@@ -19,6 +20,7 @@ DIVIDED: tuple[Role, ...] = ("inside", "column", "row", "pair")
 PART_OF_PAIR: dict[Role, float] = {"column": 0.5, "row": 0.5, "pair": 1.0}
 
 
+@lru_cache(maxsize=256)
 def divide(shape: StepShape, strategy: StrategyTable) -> StepShape:
     """What one rank computes of each layer, and holds of each parameter."""
     ranks = strategy.tensor_parallel

@@ -16,6 +16,10 @@ class Widths:
     gathered: int
 
 
+REDUCED_WIDTH = {"fp16": 2, "bf16": 2}
+"""Bytes of an element of gradients on the way, where a compression casts them."""
+
+
 def widths_of(precision: Precision) -> Widths:
     """The widths of a precision: autocast keeps parameters in fp32, and FSDP's mixed precision gathers them in half."""
     match precision:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from simcore.workload.layer import Model, Role
 
@@ -74,13 +75,19 @@ class StepShape:
 
     def layers_in(self, blocks: Iterable[int]) -> tuple[int, ...]:
         """The numbers of the forward layers of some blocks, in forward order."""
-        chosen = set(blocks)
-        return tuple(index for index, layer in enumerate(self.forward) if layer.block in chosen)
+        return tuple(sorted(index for block in set(blocks) for index in self._layers_of.get(block, ())))
 
     def pieces_in(self, blocks: Iterable[int]) -> tuple[int, ...]:
         """The numbers of the backward pieces of some blocks, in backward order."""
-        chosen = set(blocks)
-        return tuple(index for index, piece in enumerate(self.backward) if piece.block in chosen)
+        return tuple(sorted(index for block in set(blocks) for index in self._pieces_of.get(block, ())))
+
+    @cached_property
+    def _layers_of(self) -> dict[int, list[int]]:
+        return _by_block(self.forward)
+
+    @cached_property
+    def _pieces_of(self) -> dict[int, list[int]]:
+        return _by_block(self.backward)
 
     def tensors_in(self, blocks: Iterable[int]) -> tuple[int, ...]:
         """The parameters whose gradients the pieces of some blocks finish, in the order in which they become ready."""
@@ -92,13 +99,21 @@ class StepShape:
 
     def handed_on(self, block: int) -> float:
         """Elements that a block hands to the next for one sample: its last layer's output, 0 where unknown."""
-        outputs = [layer.outputs for layer in self.forward if layer.block == block]
-        return outputs[-1] if outputs else 0.0
+        layers = self._layers_of.get(block)
+        return self.forward[layers[-1]].outputs if layers else 0.0
 
     @property
     def all_blocks(self) -> range:
         """Every block number, the stem's and the head's included."""
         return range(STEM, self.blocks + 1)
+
+
+def _by_block(parts: Iterable[LayerShape | Piece]) -> dict[int, list[int]]:
+    """The places of layers or pieces by the block that they lie in."""
+    found: dict[int, list[int]] = {}
+    for index, part in enumerate(parts):
+        found.setdefault(part.block, []).append(index)
+    return found
 
 
 def shape_of(model: Model) -> StepShape:
