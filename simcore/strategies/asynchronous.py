@@ -33,7 +33,7 @@ def build_parameter_server(shape: StepShape, strategy: StrategyTable, backend: s
     """The graph of a worker's cycle, beside what the busiest server needs for all workers."""
     graph = TaskGraph()
     rank = Rank(graph, backend)
-    _lay_pass(rank, shape, strategy, widths)
+    Passes(rank, shape, strategy, widths).whole()
     size_bytes = shape.parameter_elements * widths.parameter
     rank.run("pack and unpack", Kind.HOST, (Overhead(steps=1, size_bytes=size_bytes, of="rpc"),))
     rank.block_on(EXCHANGE, (Transfer("exchange", size_bytes, "all", "server"),))
@@ -47,18 +47,10 @@ def build_hogwild(shape: StepShape, strategy: StrategyTable, backend: str, width
     """The graph of a worker's step: it shares the parameters' memory, so nothing is sent."""
     graph = TaskGraph()
     rank = Rank(graph, backend)
-    _lay_pass(rank, shape, strategy, widths)
+    Passes(rank, shape, strategy, widths).whole()
     rank.run("optimizer", Kind.OPTIMIZER, (Compute("optimizer"),))
     rank.run(QUEUE, Kind.COMMUNICATION, ())
     return graph
-
-
-def _lay_pass(rank: Rank, shape: StepShape, strategy: StrategyTable, widths: Widths) -> None:
-    passes = Passes(rank, shape, strategy, widths)
-    passes.forward(range(len(shape.forward)))
-    passes.recompute(shape.all_blocks)
-    for index in range(len(shape.backward)):
-        passes.piece(index)
 
 
 def queue_up(

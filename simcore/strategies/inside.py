@@ -55,6 +55,13 @@ class Passes:
         charges = (Compute("backward", index, piece.share), *hooks)
         return self._around(piece.name, Kind.BACKWARD, charges, self._pieces[index], after)
 
+    def whole(self) -> None:
+        """One pass of the whole model, forward and backward."""
+        self.forward(range(len(self.shape.forward)))
+        self.recompute(self.shape.all_blocks)
+        for index in range(len(self.shape.backward)):
+            self.piece(index)
+
     def chunk_forward(
         self, layers: Iterable[int], name: str, kind: Kind, extra: tuple[Charge, ...] = (), after: Iterable[int] = ()
     ) -> int:

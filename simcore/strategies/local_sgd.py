@@ -21,11 +21,7 @@ def build_local_sgd(shape: StepShape, strategy: StrategyTable, backend: str, wid
     """The graph of a step with its part of the synchronisation that ends the round."""
     graph = TaskGraph()
     rank = Rank(graph, backend)
-    passes = Passes(rank, shape, strategy, widths)
-    passes.forward(range(len(shape.forward)))
-    passes.recompute(shape.all_blocks)
-    for index in range(len(shape.backward)):
-        passes.piece(index)
+    Passes(rank, shape, strategy, widths).whole()
     rank.run("optimizer", Kind.OPTIMIZER, (Compute("optimizer"),))
     part = 1 / strategy.sync_every
     size_bytes = shape.parameter_elements * widths.parameter
