@@ -12,13 +12,17 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from measure.clock import CpuClock, Pacer, clock_for, sharpen_sleep
 from measure.launch import run_ranks
 from measure.paced import PacedLayer, PacedModel
 from measure.sampling import Effort, alone
+from measure.train.expert import split_tokens
 from measure.train.pipeline import SCHEDULES
 from measure.train.table import TRAINERS
+from simcore.errors import InputError
 from simcore.scenario.strategy import StrategyTable
 from tests.train_targets import PRODUCTS
 from tui.cli import main
@@ -116,6 +120,22 @@ def test_a_paced_model_has_real_gradients_and_takes_its_time() -> None:
         taken.append(time.perf_counter() - begun)
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in model.parameters())
     assert statistics.median(taken) == pytest.approx(10 * 0.006, abs=0.004)
+
+
+@given(ranks=st.integers(2, 16), imbalance=st.floats(1.0, 1.9), tokens=st.integers(16, 10_000))
+def test_the_busiest_expert_gets_its_imbalance_or_the_split_is_refused(
+    ranks: int, imbalance: float, tokens: int
+) -> None:
+    wanted = tokens / ranks * imbalance
+    try:
+        split = split_tokens(tokens, ranks, imbalance)
+    except InputError as error:
+        assert "expert_imbalance" in str(error)
+        assert abs(round(wanted) / wanted - 1) > 0.05
+        return
+    assert sum(split) == tokens
+    assert split[0] == pytest.approx(wanted, rel=0.05)
+    assert max(split[1:]) - min(split[1:]) <= 1
 
 
 def test_samples_are_as_many_as_the_budget_allows_and_no_fewer_than_least() -> None:

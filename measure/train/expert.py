@@ -8,12 +8,15 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed._functional_collectives import all_to_all_single_autograd
+from torch.distributed._functional_collectives import all_to_all_single_autograd, wait_tensor
 
 from measure.paced import PacedBlock, PacedModel
 from measure.train.mesh import Mesh
 from simcore.errors import InputError
 from simcore.scenario.strategy import StrategyTable
+
+ROUNDING = 0.05
+"""How far from the imbalance that was asked for whole tokens may come."""
 
 
 class Exchange(nn.Module):
@@ -27,7 +30,8 @@ class Exchange(nn.Module):
         """``[batch, tokens, features]``, or the flat tokens of an earlier exchange, to ``[1, tokens, features]``."""
         tokens = states.flatten(0, 1).contiguous()
         moved = all_to_all_single_autograd(tokens, self._received, self._sent, self._group)
-        return moved.unsqueeze(0)
+        # Experts that compute wait when they read their tokens; those that only take time must be told to.
+        return wait_tensor(moved).unsqueeze(0)
 
 
 def spread_experts(model: nn.Module, strategy: StrategyTable, mesh: Mesh, batch: int) -> None:
@@ -62,7 +66,15 @@ class _Return(Exchange):
 
 
 def split_tokens(tokens: int, ranks: int, imbalance: float) -> list[int]:
-    """Tokens that one rank sends to each: the first rank's experts get ``imbalance`` times the mean."""
-    hot = min(tokens, round(tokens / ranks * imbalance))
+    """Tokens that one rank sends to each: the first rank's experts get ``imbalance`` times the mean.
+
+    Raises ``InputError`` where whole tokens come further from that than ``ROUNDING``.
+    """
+    wanted = tokens / ranks * imbalance
+    hot = min(tokens, round(wanted))
+    if abs(hot / wanted - 1) > ROUNDING:
+        raise InputError(f"strategy.expert_imbalance: {imbalance:g} of {tokens} tokens over {ranks} ranks is "
+                         f"{wanted:g} tokens for the busiest; at so few, whole tokens miss it by more than "
+                         f"{ROUNDING:.0%}: raise the batch or activation_kib")  # fmt: skip
     least, more = divmod(tokens - hot, ranks - 1)
     return [hot, *(least + (rank < more) for rank in range(ranks - 1))]

@@ -134,7 +134,8 @@ def _paced_work(scenario: Scenario, count: int, profile_path: Path | None, where
     from simcore.profile.load import load_profile
 
     compute = resolve_compute(scenario, load_profile(profile_path) if profile_path else None, where)
-    divided = scenario.strategy.data not in DDP_BASED or scenario.strategy.gpus_per_copy > 1
+    strategy = scenario.strategy
+    divided = strategy.data not in DDP_BASED or strategy.gpus_per_copy > 1 or strategy.expert_parallel > 1
     layers = _paced_blocks if divided else _paced_pieces
     return PacedWork(layers(compute, scenario.microbatch(count)), compute.optimizer_s)
 
