@@ -31,7 +31,8 @@ class Exchange(nn.Module):
         tokens = states.flatten(0, 1).contiguous()
         moved = all_to_all_single_autograd(tokens, self._received, self._sent, self._group)
         # Experts that compute wait when they read their tokens; those that only take time must be told to.
-        return wait_tensor(moved).unsqueeze(0)
+        waited: torch.Tensor = wait_tensor(moved)  # type: ignore[no-untyped-call]
+        return waited.unsqueeze(0)
 
 
 def spread_experts(model: nn.Module, strategy: StrategyTable, mesh: Mesh, batch: int) -> None:
