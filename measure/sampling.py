@@ -5,10 +5,8 @@ Every rank must take the same number of samples, or a collective would wait for 
 
 from __future__ import annotations
 
-import math
-import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from measure.world import Team
@@ -28,41 +26,21 @@ class Effort:
     warmups: int = 1
 
 
-UNSURE = 0.1
-"""Relative spread of a median past which more samples are worth their time."""
-
-PATIENCE = 8
-"""How many times the budget samples may take that disagree: small messages on slow links wait 0 or 40 ms by chance."""
-
-
 def interleave(team: Team, takes: Mapping[str, Take], effort: Effort) -> dict[str, Timing]:
     """Samples of several things taken in turn, round after round, so that drift meets all of them alike.
 
-    Returns one ``Timing`` a name. All of ``team`` take part and take equally many rounds: what the budget allows, and
-    ``PATIENCE`` times that where the samples disagree.
+    Returns one ``Timing`` a name. All of ``team`` take part and take equally many rounds.
     """
     warmups = {name: [take() for _ in range(effort.warmups)] for name, take in takes.items()}
     started = time.perf_counter()
     samples: dict[str, list[float]] = {name: [take()] for name, take in takes.items()}
     round_s = time.perf_counter() - started
-    affordable = effort.budget_s / max(round_s, 1e-6)
-
-    def take_until(wanted: float) -> None:
-        rounds = team.from_leader(round(max(effort.least, min(effort.most, wanted))))
-        for _ in range(rounds - len(next(iter(samples.values())))):
-            for name, take in takes.items():
-                samples[name].append(take())
-
-    take_until(affordable)
-    unsure = any(_spread_of_median(taken) > UNSURE for taken in samples.values())
-    take_until(affordable * PATIENCE if unsure else 0.0)
+    affordable = round(effort.budget_s / max(round_s, 1e-6))
+    rounds = team.from_leader(max(effort.least, min(effort.most, affordable)))
+    for _ in range(rounds - 1):
+        for name, take in takes.items():
+            samples[name].append(take())
     return {name: Timing(warmup_s=tuple(warmups[name]), samples_s=tuple(samples[name])) for name in takes}
-
-
-def _spread_of_median(samples: Sequence[float]) -> float:
-    """How far the median of these samples may be off, relative to it: their range over the root of their number."""
-    middle = max(statistics.median(samples), 1e-9)
-    return (max(samples) - min(samples)) / middle / math.sqrt(len(samples)) / 2
 
 
 def over_ranks(team: Team, timing: Timing, pick: Callable[[Iterable[float]], float]) -> Timing:
