@@ -13,6 +13,7 @@ from pydantic import Field
 from simcore.errors import InputError
 from simcore.files import Table, nearest
 from simcore.scenario.schema import LinkTable, Name, PositiveFloat, PositiveInt
+from simcore.topology.node import NodeTable
 
 HEADER = re.compile(r'^\["?(?P<name>[^"\]]+)"?\]$', re.MULTILINE)
 
@@ -41,6 +42,11 @@ def links() -> dict[str, LinkTable]:
     return {name: _link(name) for name in _sections("links.toml")}
 
 
+def nodes() -> dict[str, NodeTable]:
+    """Every type of machine by its name."""
+    return {name: _node(name) for name in _sections("nodes.toml")}
+
+
 def find_gpu(name: str, where: str) -> tuple[str, Gpu]:
     """The canonical name and the facts of a GPU, by name or alias. Raises ``InputError`` with the nearest name."""
     canonical = name if name in _sections("gpus.toml") else _gpu_names().get(name.lower())
@@ -67,6 +73,15 @@ def find_link(name: str, scope: str, own: dict[str, LinkTable], where: str) -> L
     return known
 
 
+def find_node(name: str, own: dict[str, NodeTable], where: str) -> NodeTable:
+    """A type of machine of the scenario's own or of the catalogue. Raises ``InputError`` with the nearest name."""
+    known = own.get(name) or (_node(name) if name in _sections("nodes.toml") else None)
+    if known is None:
+        names = [*_sections("nodes.toml"), *own]
+        raise InputError(f"{where}: unknown node '{name}'{nearest(name, names)}; simscale catalog lists all")
+    return known
+
+
 @cache
 def _gpu(name: str) -> Gpu:
     return Gpu.model_validate(_table("gpus.toml", name))
@@ -75,6 +90,11 @@ def _gpu(name: str) -> Gpu:
 @cache
 def _link(name: str) -> LinkTable:
     return LinkTable.model_validate(_table("links.toml", name))
+
+
+@cache
+def _node(name: str) -> NodeTable:
+    return NodeTable.model_validate(_table("nodes.toml", name))
 
 
 @cache

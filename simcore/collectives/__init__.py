@@ -1,0 +1,1 @@
+"""Collectives as they are measured: the logs of nccl-tests, read."""
