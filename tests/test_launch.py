@@ -62,7 +62,7 @@ def test_a_lost_rank_ends_the_run_and_is_named(target: str, rank: int, expected:
 
 
 def start_calibration(output: Path, *more: str) -> subprocess.Popen[str]:
-    command = [SIMSCALE, "calibrate", "--quick", "--cpu-ranks", "2", "--timeout", "10", "-o", str(output), *more]
+    command = [SIMSCALE, "calibrate", "--quick", "--cpu-ranks", "2", "--timeout", "20", "-o", str(output), *more]
     return subprocess.Popen(
         command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )

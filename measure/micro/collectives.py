@@ -17,12 +17,17 @@ from measure.sampling import Effort, Take, interleave, over_ranks
 from measure.world import Team, World
 from simcore.profile.fitted import Collective
 from simcore.profile.schema import CollectiveSample
-from simcore.units import KIB, MIB
+from simcore.units import KIB
 
-QUICK_SIZES = (KIB, 16 * KIB, 128 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB)
-FULL_SIZES = tuple(KIB * 2**power for power in range(17))
-GPU_SIZES = tuple(KIB * 2**power for power in range(21))
-SPARSE_SIZES = (KIB, 64 * KIB, 256 * KIB, MIB, 8 * MIB, 64 * MIB)
+UNIT = 1300
+"""Bytes that the sizes below are multiples of, off the powers of two on purpose: in parts of exactly 128 KiB, which is
+the window that Linux gives a TCP connection at first, collectives wait for late acknowledgements and take ten times as
+long as in parts a hundredth smaller or larger. Hardly a real bucket meets that; eight ranks sharing 1 MiB would."""
+
+QUICK_SIZES = tuple(UNIT * times for times in (1, 16, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536))
+FULL_SIZES = tuple(UNIT * 2**power for power in range(17))
+GPU_SIZES = tuple(UNIT * 2**power for power in range(21))
+SPARSE_SIZES = tuple(UNIT * times for times in (1, 64, 256, 1024, 8192, 65536))
 
 SETTLE_S = 0.005
 """Pause before each sample, so that it starts on an idle link, as a bucket does that compute has kept waiting."""

@@ -19,16 +19,18 @@ SIZES = (KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB)
 
 def measure_exchange(world: World, effort: Effort) -> list[CollectiveSample]:
     """Samples from rank 0 to the last rank; every rank of the world must come here."""
+    world.beat.move("joining rpc")
     join_rpc(world)
     found: list[CollectiveSample] = []
     if world.leads:
         for size_bytes in SIZES:
-            world.beat.move(f"exchange of {size_bytes // KIB} KiB with a server")
             for together in (1, 2):
+                world.beat.move(f"{together} at once of an exchange of {size_bytes // KIB} KiB with a server")
                 timing = alone(_take(world, size_bytes, together), effort)
                 found.append(CollectiveSample(collective="exchange", ranks=2, hosts=min(2, len(world.hosts)),
                                               size_bytes=size_bytes, in_flight=together, timing=timing))  # fmt: skip
     world.assemble()
+    world.beat.move("leaving rpc")
     leave_rpc()
     return found
 
