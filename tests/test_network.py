@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.costs.network import CatalogNetwork, Group, MeasuredNetwork, law_seconds, moved_factor
+from simcore.collectives.moved import moved_factor
+from simcore.costs.network import CatalogNetwork, Group, MeasuredNetwork, law_seconds
 from simcore.profile.fitted import Collective, CollectiveCurve, CollectiveLaw, Fit
 from simcore.scenario.schema import LinkTable
 

@@ -11,8 +11,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from simcore.errors import InputError
+from simcore.fields import Name, PositiveFloat, PositiveInt
 from simcore.files import Table, nearest
-from simcore.scenario.schema import LinkTable, Name, PositiveFloat, PositiveInt
+from simcore.scenario.schema import LinkTable
+from simcore.topology.fabric import Transport
 from simcore.topology.node import NodeTable
 
 HEADER = re.compile(r'^\["?(?P<name>[^"\]]+)"?\]$', re.MULTILINE)
@@ -45,6 +47,19 @@ def links() -> dict[str, LinkTable]:
 def nodes() -> dict[str, NodeTable]:
     """Every type of machine by its name."""
     return {name: _node(name) for name in _sections("nodes.toml")}
+
+
+def transports() -> dict[str, Transport]:
+    """Everything that carries collectives between nodes, by its name."""
+    return {name: _transport(name) for name in _sections("transports.toml")}
+
+
+def find_transport(name: str, where: str) -> Transport:
+    """What carries collectives between nodes. Raises ``InputError`` with the nearest name."""
+    if name not in _sections("transports.toml"):
+        known = _sections("transports.toml")
+        raise InputError(f"{where}: unknown transport '{name}'{nearest(name, known)}; known: {', '.join(known)}")
+    return _transport(name)
 
 
 def find_gpu(name: str, where: str) -> tuple[str, Gpu]:
@@ -95,6 +110,11 @@ def _link(name: str) -> LinkTable:
 @cache
 def _node(name: str) -> NodeTable:
     return NodeTable.model_validate(_table("nodes.toml", name))
+
+
+@cache
+def _transport(name: str) -> Transport:
+    return Transport.model_validate(_table("transports.toml", name))
 
 
 @cache

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from simcore.collectives.moved import moved_factor, ring_hops
 from simcore.costs.spread import Assumption
 from simcore.errors import InputError
 from simcore.profile.fitted import Collective, CollectiveCurve, CollectiveLaw, Fit
@@ -68,30 +69,6 @@ class Network(Protocol):
 
     def assumptions(self, ranks: int) -> tuple[Assumption, ...]:
         """Where the costs at ``ranks`` come from."""
-
-
-def moved_factor(collective: Collective, ranks: int) -> float:
-    """Bytes that the busiest rank sends, per byte of buffer (nccl-tests PERFORMANCE.md: algbw to busbw)."""
-    match collective:
-        case "all_reduce":
-            return 2.0 * (ranks - 1) / ranks
-        case "reduce_scatter" | "all_gather" | "all_to_all":
-            return (ranks - 1) / ranks
-        case "broadcast" | "send_recv" | "exchange":
-            return 1.0
-
-
-def ring_hops(collective: Collective, ranks: int) -> int:
-    """Steps of the ring (or of the peers visited) that follow each other: what latency is paid for."""
-    match collective:
-        case "all_reduce":
-            return 2 * (ranks - 1)
-        case "send_recv":
-            return 1
-        case "exchange":
-            return 2
-        case _:
-            return ranks - 1
 
 
 SPREAD_PER_DOUBLING = 0.03

@@ -10,17 +10,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from simcore.fields import Count, Name, NonNegativeFloat, PositiveFloat, PositiveInt
 from simcore.files import Table
 from simcore.scenario.strategy import StrategyTable
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16"]
 Optimizer = Literal["sgd", "sgd-momentum", "adam", "adamw"]
-
-PositiveInt = Annotated[int, Field(ge=1, le=10_000_000)]
-Count = Annotated[int, Field(ge=0, le=10**13)]
-PositiveFloat = Annotated[float, Field(gt=0, le=1e15)]
-NonNegativeFloat = Annotated[float, Field(ge=0, le=1e15)]
-Name = Annotated[str, Field(min_length=1)]
 
 
 class LayerTable(Table):

@@ -9,8 +9,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from simcore.fields import Name, NonNegativeFloat, PositiveFloat, PositiveInt
 from simcore.files import Table
-from simcore.scenario.schema import Name, NonNegativeFloat, PositiveFloat, PositiveInt
 
 # TOML has no tuples, and strictness holds at each level anew.
 NvLink = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)], PositiveInt], Field(strict=False)]
@@ -22,7 +22,7 @@ class NodeTable(Table):
     ``nvswitch_gb_per_s`` is what one GPU carries into a switch that joins all; ``nvlinks`` are bridges and meshes as
     ``[gpu, gpu, links]``, each link of ``nvlink_gb_per_s``. GPUs hang evenly and in order on ``pcie_switches`` (0: each
     on a root port of its socket), these on ``sockets``; ``socket_gb_per_s`` joins two sockets. Without
-    ``peer_to_peer`` GPUs reach each other only through host memory, at ``host_gb_per_s`` for the copies of one socket.
+    ``peer_to_peer`` GPUs reach each other only through host memory, at ``host_gb_per_s``.
     ``nics`` hang evenly on the PCIe switches, or on the sockets where there are none.
     """
 
@@ -36,7 +36,7 @@ class NodeTable(Table):
     sockets: Annotated[int, Field(ge=1, le=16)] = 1
     socket_gb_per_s: PositiveFloat = 16.0
     peer_to_peer: bool = True
-    host_gb_per_s: PositiveFloat = 8.0
+    host_gb_per_s: PositiveFloat | None = None
     nics: Annotated[int, Field(ge=0, le=128)] = 0
     nic_gb_per_s: PositiveFloat | None = None
     nic_latency_us: NonNegativeFloat = 5.0
