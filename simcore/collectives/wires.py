@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from simcore.collectives.nccl import Wires
+from simcore.topology.disturbance import JobTable, SlowTable, kept_of, share_beside
 from simcore.topology.fabric import FabricTable, Spread, Transport, exchange_share, ring_share
 from simcore.topology.node import NodeTable
 from simcore.topology.pace import exchange_pace, multicast_gb_per_s, pair_pace, ring_pace
@@ -19,6 +20,8 @@ class Cluster:
     fabric: FabricTable
     transport: Transport
     peer_to_peer: bool = True
+    slow: tuple[SlowTable, ...] = ()
+    jobs: tuple[JobTable, ...] = ()
 
     def wires(self, inside: int, spread: Spread, sharing: int = 1) -> tuple[Wires, str]:
         """Under a group with ``inside`` ranks on each node of ``spread``, and the link that limits its rings.
@@ -30,7 +33,7 @@ class Cluster:
         wires = Wires(
             ranks=inside * nodes,
             nodes=nodes,
-            within_gb_per_s=ring.gb_per_s if ring else math.inf,
+            within_gb_per_s=ring.gb_per_s * kept_of(self.slow, "inside", nodes) if ring else math.inf,
             medium=ring.medium if ring else "nvlink",
             exchange_gb_per_s=exchange_pace(node, inside, self.peer_to_peer).gb_per_s if inside > 1 else math.inf,
             across_gb_per_s=None,
@@ -38,8 +41,7 @@ class Cluster:
         )
         if nodes == 1:
             return wires, ring.link if ring else "none"
-        kept, limit = ring_share(self.fabric, spread)
-        across = self.nics_gb_per_s(inside, sharing) * self.transport.efficiency * kept
+        across, limit = self._across(inside, spread, sharing, exchange=False)
         wires = replace(
             wires,
             across_gb_per_s=across,
@@ -55,8 +57,7 @@ class Cluster:
         wires, link = self.wires(inside, spread, sharing)
         if wires.across_gb_per_s is None:
             return wires, link
-        kept, limit = exchange_share(self.fabric, spread)
-        across = self.nics_gb_per_s(inside, sharing) * self.transport.exchange_efficiency * kept
+        across, limit = self._across(inside, spread, sharing, exchange=True)
         return replace(wires, across_gb_per_s=across), limit
 
     def send_wires(self, spread: Spread, sharing: int = 1, between: tuple[int, int] = (0, 1)) -> tuple[Wires, str]:
@@ -65,6 +66,17 @@ class Cluster:
             return self.wires(1, replace(spread, nodes=2), sharing)
         pair = pair_pace(self.node, *between, self.peer_to_peer)
         return Wires(2, 1, pair.gb_per_s, pair.medium, pair.gb_per_s, None), pair.link
+
+    def _across(self, inside: int, spread: Spread, sharing: int, exchange: bool) -> tuple[float, str]:
+        """What a node's NICs carry for one of ``sharing`` groups, and what limits it: they, the fabric, other jobs."""
+        alone = exchange_share(self.fabric, spread) if exchange else ring_share(self.fabric, spread)
+        beside = share_beside(self.jobs, self.fabric, spread, exchange) if self.jobs else alone
+        kept, limit = min(alone, beside)
+        sick = kept_of(self.slow, "nic", spread.nodes * spread.spacing)
+        if sick < kept:
+            kept, limit = sick, "a slow NIC"
+        efficiency = self.transport.exchange_efficiency if exchange else self.transport.efficiency
+        return self.nics_gb_per_s(inside, sharing) * efficiency * kept, limit
 
     def nics_gb_per_s(self, inside: int, sharing: int) -> float:
         """The line rate of the NICs that one of ``sharing`` groups with ``inside`` ranks on a node has for itself.

@@ -156,7 +156,7 @@ class MeasuredNetwork:
     fit: Fit
     ranks_per_host: int
     source: str
-    beyond: CatalogNetwork | None
+    beyond: Network | None
 
     def transfer(self, collective: Collective, size_bytes: float, group: Group) -> TransferCost:
         """The measured curve at ``size_bytes``, carried over to the group's count by the fitted law."""

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simcore.catalog.load import Gpu, find_gpu, find_link, known_gpu
+from simcore.catalog.load import Gpu, find_gpu, find_link, find_node, find_transport, known_gpu
+from simcore.collectives.wires import Cluster
+from simcore.costs.cluster import ClusterNetwork
 from simcore.costs.compute import ComputeCosts, DeviceRates, given_costs, measured_costs, rated_costs
 from simcore.costs.device import COMPUTE_SPREAD, catalog_rates, compiled
 from simcore.costs.framework import UNMEASURED_OVERHEAD, assumed_overheads
@@ -153,7 +155,7 @@ def _from_catalog(scenario: Scenario, where: str) -> Costs:
     gpu_name, gpu = _gpu(scenario, where)
     on_cpu = gpu_name == CPU
     given = scenario.workload.layers is not None
-    ranks_per_node = scenario.cluster.gpus_per_node or scenario.largest_count
+    ranks_per_node = _gpus_per_node(scenario, where) or scenario.largest_count
     compute = resolve_compute(scenario, None, where)
     return Costs(
         compute=compute,
@@ -191,7 +193,7 @@ def _catalog_compute(scenario: Scenario, gpu_name: str, gpu: Gpu, where: str) ->
 
 def _from_profile(scenario: Scenario, profile: Profile, where: str) -> Costs:
     fit, machine = profile.fit, profile.machine
-    ranks_per_node = scenario.cluster.gpus_per_node or machine.ranks_per_host
+    ranks_per_node = _gpus_per_node(scenario, where) or machine.ranks_per_host
     given = scenario.workload.layers is not None
     compute = resolve_compute(scenario, profile, where)
     gpu = known_gpu(machine.device) if machine.backend == "nccl" else None
@@ -268,13 +270,40 @@ def _rated(scenario: Scenario, rates: DeviceRates, assumption: Assumption, where
 
 
 def _gpu(scenario: Scenario, where: str) -> tuple[str, Gpu]:
-    if scenario.cluster.gpu is None:
-        raise InputError(f"{where}: cluster.gpu: is missing; name a GPU of the catalogue, or give --profile")
-    return find_gpu(scenario.cluster.gpu, f"{where}: cluster.gpu")
+    cluster = scenario.cluster
+    if cluster.gpu is not None:
+        return find_gpu(cluster.gpu, f"{where}: cluster.gpu")
+    if cluster.node is None:
+        raise InputError(f"{where}: cluster.gpu: is missing; name a GPU or a type of node, or give --profile")
+    node = find_node(cluster.node, cluster.nodes, f"{where}: cluster.node")
+    return find_gpu(node.gpu, f"{where}: cluster.node: {cluster.node}")
 
 
-def _catalog_network(scenario: Scenario, ranks_per_node: int, where: str) -> CatalogNetwork:
+def _gpus_per_node(scenario: Scenario, where: str) -> int | None:
+    """GPUs of a node that take part: as the scenario says, else all of its type of node. Raises ``InputError``."""
+    cluster = scenario.cluster
+    if cluster.node is None:
+        return cluster.gpus_per_node
+    most = find_node(cluster.node, cluster.nodes, f"{where}: cluster.node").gpus
+    if cluster.gpus_per_node is not None and cluster.gpus_per_node > most:
+        raise InputError(f"{where}: cluster.gpus_per_node: found {cluster.gpus_per_node}, but a node of type "
+                         f"'{cluster.node}' has {most}; write {most} or fewer")  # fmt: skip
+    return cluster.gpus_per_node or most
+
+
+def _catalog_network(scenario: Scenario, ranks_per_node: int, where: str) -> CatalogNetwork | ClusterNetwork:
     cluster, most = scenario.cluster, scenario.largest_count
+    if cluster.node is not None:
+        transport = find_transport(cluster.fabric.transport, f"{where}: cluster.fabric.transport")
+        described = Cluster(
+            find_node(cluster.node, cluster.nodes, f"{where}: cluster.node"),
+            cluster.fabric,
+            transport,
+            peer_to_peer=not cluster.nccl.p2p_disable,
+            slow=cluster.slow,
+            jobs=cluster.jobs,
+        )
+        return ClusterNetwork(described, cluster.node, ranks_per_node, cluster.nccl)
     needs_intra, needs_inter = min(ranks_per_node, most) > 1, most > ranks_per_node
     for needed, key in ((needs_intra, "intra_node"), (needs_inter, "inter_node")):
         if needed and getattr(cluster, key) is None:
@@ -296,7 +325,7 @@ def _measured_network(scenario: Scenario, profile: Profile, ranks_per_node: int,
     crossed = {curve.hosts > 1 for curve in profile.fit.curves if curve.collective == "all_reduce"}
     crosses = most > ranks_per_node
     beyond = None
-    if crosses and True not in crossed and scenario.cluster.inter_node is None:
+    if crosses and True not in crossed and scenario.cluster.inter_node is None and not scenario.cluster.node:
         raise InputError(f"{where}: {most} ranks cross hosts of {ranks_per_node}, which the profile never measured; "
                          "name cluster.inter_node, or calibrate under torchrun over the hosts")  # fmt: skip
     if (crosses and True not in crossed) or (min(most, ranks_per_node) > 1 and False not in crossed):

@@ -93,41 +93,45 @@ class Spread:
 
 
 def ring_share(fabric: FabricTable, spread: Spread) -> tuple[float, str]:
-    """The part of the NICs' rate that rings keep on this fabric when all groups alike run theirs, and what limits it.
-
-    In a block of m nodes, groups whose nodes are d apart leave it d times for m nodes' sends; scattered ones with every
-    send that goes to another block.
-    """
+    """The part of the NICs' rate that rings keep on this fabric when all groups alike run theirs, and the limit."""
     if fabric.kind == "torus":
         # A ring winds through the torus along neighbours, both ways: two of the directions that share the NICs.
         return min(1.0, 1.0 / (len(fabric.shape) * min(spread.spacing, max(fabric.shape)))), "torus links"
-    worst, limit = 1.0, "NICs"
-    for block in fabric.blocks:
-        if fabric.kind == "rail" or spread.cluster_nodes <= block.nodes:
-            continue
-        leaving = min(1.0, spread.spacing / block.nodes)
-        if fabric.placement == "scattered":
-            leaving = 1 - (block.nodes - 1) / (spread.cluster_nodes - 1)
-        kept = 1 / (block.taper * leaving)
-        if kept < worst:
-            worst, limit = kept, f"way out of a {block.name}"
-    return worst, limit
+    crossed = [block for block in fabric.blocks if fabric.kind != "rail" and spread.cluster_nodes > block.nodes]
+    return _narrowest([(block, leaving_ring(fabric, block, spread)) for block in crossed])
 
 
 def exchange_share(fabric: FabricTable, spread: Spread) -> tuple[float, str]:
-    """The same for an exchange of all with all, of which every send to another block leaves its own."""
+    """The same for an exchange of all with all."""
     if fabric.kind == "torus":
         # Half of all traffic crosses the middle of the longest axis, over two links a row (it wraps around).
         nodes, longest = math.prod(fabric.shape), max(fabric.shape)
         bisection = 2 * nodes / longest * (1 / (2 * len(fabric.shape)))
         return min(1.0, bisection / (nodes / 4)), "torus bisection"
+    inside = [(block, max(1.0, block.nodes / spread.spacing)) for block in fabric.blocks if fabric.kind != "rail"]
+    return _narrowest([(block, leaving_exchange(own, spread)) for block, own in inside if spread.nodes > own])
+
+
+def leaving_ring(fabric: FabricTable, block: Block, spread: Spread) -> float:
+    """The part of a block's sends that leave it when rings run.
+
+    Groups whose nodes are d apart leave a block of m nodes d times for m sends, and always where d is larger; scattered
+    nodes with every send that does not happen to stay.
+    """
+    if fabric.placement == "scattered":
+        return 1 - (block.nodes - 1) / (spread.cluster_nodes - 1)
+    return min(1.0, spread.spacing / block.nodes)
+
+
+def leaving_exchange(inside: float, spread: Spread) -> float:
+    """The part of a block's sends that leave it when all send to all and ``inside`` of a group's nodes are in it."""
+    return (spread.nodes - inside) / (spread.nodes - 1) if spread.nodes > 1 else 0.0
+
+
+def _narrowest(leaving: list[tuple[Block, float]]) -> tuple[float, str]:
+    """What the worst of the ways out leaves of the NICs' rate."""
     worst, limit = 1.0, "NICs"
-    for block in fabric.blocks:
-        inside = max(1.0, block.nodes / spread.spacing)
-        if fabric.kind == "rail" or spread.nodes <= inside:
-            continue
-        leaving = (spread.nodes - inside) / (spread.nodes - 1)
-        kept = 1 / (block.taper * leaving)
-        if kept < worst:
-            worst, limit = kept, f"way out of a {block.name}"
+    for block, part in leaving:
+        if part > 0 and 1 / (block.taper * part) < worst:
+            worst, limit = 1 / (block.taper * part), f"way out of a {block.name}"
     return worst, limit

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise, product, zip_longest
 
 import networkx as nx
 
 from simcore.topology.fabric import FabricTable, Transport
 from simcore.topology.node import NodeTable
-from simcore.topology.pace import OF_MESH, OF_PCIE, OF_SOCKETS, OF_SWITCH, pair_pace
+from simcore.topology.pace import OF_MESH, OF_PCIE, OF_SWITCH, host_gb_per_s, pair_pace, socket_of
 from simcore.topology.rings import nvlink_circuits
 
 Edge = tuple[str, str]
@@ -59,13 +59,15 @@ class ClusterGraph:
             if node.nvswitch_gb_per_s is not None:
                 yield f"{index}/gpu{gpu}", f"{index}/nvswitch", node.nvswitch_gb_per_s * OF_SWITCH
             yield f"{index}/gpu{gpu}", f"{index}/{self._slot(gpu)}", node.pcie_gb_per_s * OF_PCIE
+            yield f"{index}/gpu{gpu}", f"{index}/memory{socket_of(node, gpu)}", host_gb_per_s(node, False)
         for first, second, links in node.nvlinks:
             yield f"{index}/gpu{first}", f"{index}/gpu{second}", links * (node.nvlink_gb_per_s or 0.0) * OF_MESH
         for switch in range(node.pcie_switches):
             socket = switch * node.sockets // node.pcie_switches
             yield f"{index}/pcie{switch}", f"{index}/socket{socket}", node.pcie_gb_per_s * OF_PCIE
         for socket in range(1, node.sockets):
-            yield f"{index}/socket0", f"{index}/socket{socket}", node.socket_gb_per_s * OF_SOCKETS
+            yield f"{index}/socket0", f"{index}/socket{socket}", node.socket_gb_per_s
+            yield f"{index}/memory{socket - 1}", f"{index}/memory{socket}", host_gb_per_s(node, True)
 
     def _slot(self, gpu: int) -> str:
         """What a GPU's slot hangs on."""
@@ -90,7 +92,7 @@ class ClusterGraph:
     def _join_blocks(self, graph: nx.DiGraph) -> None:
         node_rate = self.node.nics * (self.node.nic_gb_per_s or 0.0) * self.transport.efficiency
         blocks = () if self.fabric.kind == "rail" else self.fabric.blocks
-        for inner, outer in zip(blocks, (*blocks[1:], None), strict=True):
+        for inner, outer in zip_longest(blocks, blocks[1:]):
             for place in range(-(-self.nodes // inner.nodes)):
                 above = f"{outer.name}{place * inner.nodes // outer.nodes}" if outer else SPINE
                 _join(graph, f"{inner.name}{place}", above, node_rate * inner.nodes / inner.taper)
@@ -129,19 +131,24 @@ class ClusterGraph:
                 yield from pairwise([there, f"{back}/{self._slot(order[0])}", f"{back}/gpu{order[0]}"])
 
     def _between(self, index: int, first: int, second: int) -> list[str]:
-        """The way from one GPU of a node to another: over NVLink where there is one, else over PCIe."""
+        """The way from one GPU of a node to another: over NVLink where there is one, else PCIe, else host memory."""
         one, other = f"{index}/gpu{first}", f"{index}/gpu{second}"
-        if self.node.nvswitch_gb_per_s is not None:
-            return [one, f"{index}/nvswitch", other]
-        if pair_pace(self.node, first, second).medium == "nvlink":
-            return [one, other]
-        return list(nx.shortest_path(self._pcie(index), one, other))
+        match pair_pace(self.node, first, second).medium:
+            case "nvlink" if self.node.nvswitch_gb_per_s is not None:
+                return [one, f"{index}/nvswitch", other]
+            case "nvlink":
+                return [one, other]
+            case "pcie":
+                return _joined([one, *self._up(index, first)], [other, *self._up(index, second)])
+            case "host":
+                here, there = socket_of(self.node, first), socket_of(self.node, second)
+                step = 1 if there >= here else -1
+                return [one, *(f"{index}/memory{socket}" for socket in range(here, there + step, step)), other]
 
-    def _pcie(self, index: int) -> nx.DiGraph:
-        names = [name for name in self.graph if name.startswith(f"{index}/") and "nvswitch" not in name]
-        tree = self.graph.subgraph(names).copy()
-        tree.remove_edges_from([(a, b) for a, b in tree.edges if "/gpu" in a and "/gpu" in b])
-        return tree
+    def _up(self, index: int, gpu: int) -> list[str]:
+        """The PCIe switch and the socket over a GPU."""
+        slot, socket = f"{index}/{self._slot(gpu)}", f"{index}/socket{socket_of(self.node, gpu)}"
+        return [slot] if slot == socket else [slot, socket]
 
     def _across(self, here: str, there: str) -> list[str]:
         """The way from a NIC to another, up no further than it must."""
@@ -149,7 +156,7 @@ class ClusterGraph:
         while up[-1] != down[-1]:
             up.append(self._above(up[-1]))
             down.append(self._above(down[-1]))
-        return up + down[-2::-1]
+        return _joined(up, down)
 
     def _above(self, vertex: str) -> str:
         """The switch over a NIC or a switch: the one of its neighbours that is not below it."""
@@ -163,6 +170,12 @@ class ClusterGraph:
             return SPINE
         level = names.index(name)
         return f"{names[level + 1]}{int(vertex[len(name) :]) * blocks[level].nodes // blocks[level + 1].nodes}"
+
+
+def _joined(up: list[str], down: list[str]) -> list[str]:
+    """The way up from one end and down to the other, turning where both meet first."""
+    turn = next(vertex for vertex in up if vertex in down)
+    return up[: up.index(turn)] + down[down.index(turn) :: -1]
 
 
 def _join(graph: nx.DiGraph, one: str, other: str, gb_per_s: float) -> None:

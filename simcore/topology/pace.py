@@ -30,9 +30,6 @@ OF_HOST = 0.31
 OF_HOST_ACROSS = 0.043
 """The same where copies cross to the other socket's memory: 1.25-1.35 of 31.5 on two machines, 5.2 on a third."""
 
-OF_SOCKETS = 0.9
-"""What copies from slot to slot keep of the link between sockets, where peers are reached over it."""
-
 EXCHANGE = 0.95
 """What an exchange of all with all keeps of a ring's pace: 224 of 235 (A100), 346 of 367 (H100)."""
 
@@ -64,7 +61,7 @@ def ring_pace(node: NodeTable, gpus: int, peer_to_peer: bool = True) -> Pace:
     if peer_to_peer and node.nvlink_gb_per_s is not None and (weakest := _weakest_in_a_tree(node, gpus)):
         # No ring goes through all: a tree does, and each of its links carries every byte, up and down.
         return Pace(weakest * node.nvlink_gb_per_s * OF_MESH * (gpus - 1) / gpus, "nvlink", "NVLink")
-    return _beside_nvlink(node, {_socket(node, gpu) for gpu in range(gpus)}, peer_to_peer)
+    return _beside_nvlink(node, {socket_of(node, gpu) for gpu in range(gpus)}, peer_to_peer)
 
 
 def pair_pace(node: NodeTable, first: int, second: int, peer_to_peer: bool = True) -> Pace:
@@ -74,7 +71,7 @@ def pair_pace(node: NodeTable, first: int, second: int, peer_to_peer: bool = Tru
     links = links_between(node.nvlinks, first, second)
     if peer_to_peer and links and node.nvlink_gb_per_s is not None:
         return Pace(links * node.nvlink_gb_per_s * OF_MESH, "nvlink", "NVLink")
-    return _beside_nvlink(node, {_socket(node, first), _socket(node, second)}, peer_to_peer)
+    return _beside_nvlink(node, {socket_of(node, first), socket_of(node, second)}, peer_to_peer)
 
 
 def exchange_pace(node: NodeTable, gpus: int, peer_to_peer: bool = True) -> Pace:
@@ -108,15 +105,22 @@ def _weakest_in_a_tree(node: NodeTable, gpus: int) -> int:
     return min(degree) if len(reached) == gpus else 0
 
 
+def host_gb_per_s(node: NodeTable, across_sockets: bool) -> float:
+    """What a copy from GPU to GPU through host memory carries, in one socket's or from one socket's to the other's."""
+    if not across_sockets:
+        return node.host_gb_per_s or node.pcie_gb_per_s * OF_HOST
+    return min(node.host_gb_per_s or node.pcie_gb_per_s * OF_HOST_ACROSS, node.socket_gb_per_s)
+
+
+def socket_of(node: NodeTable, gpu: int) -> int:
+    """The socket that a GPU hangs on."""
+    return gpu * node.sockets // node.gpus
+
+
 def _beside_nvlink(node: NodeTable, sockets: set[int], peer_to_peer: bool) -> Pace:
     """Over PCIe from slot to slot; through memory without peers, and between sockets, where NCCL asks for none."""
     if len(sockets) > 1:
-        rate = node.pcie_gb_per_s * OF_HOST_ACROSS if node.host_gb_per_s is None else node.host_gb_per_s
-        return Pace(min(rate, node.socket_gb_per_s * OF_SOCKETS), "host", "host memory across sockets")
+        return Pace(host_gb_per_s(node, across_sockets=True), "host", "host memory across sockets")
     if peer_to_peer and node.peer_to_peer:
         return Pace(node.pcie_gb_per_s * OF_PCIE, "pcie", "PCIe")
-    return Pace(node.host_gb_per_s or node.pcie_gb_per_s * OF_HOST, "host", "host memory")
-
-
-def _socket(node: NodeTable, gpu: int) -> int:
-    return gpu * node.sockets // node.gpus
+    return Pace(host_gb_per_s(node, across_sockets=False), "host", "host memory")
