@@ -18,7 +18,8 @@ COMMANDS = {
     "predict": "predict a scenario's scaling curve, with a band, beside its measured points",
     "validate": "predict published runs and score the predictions, beside naive linear scaling",
     "explore": "the terminal app: the curve, live, as the scenario is edited",
-    "catalog": "list the GPUs, links and models that are known, with their sources",
+    "import": "turn what nccl-tests or nvidia-smi printed into a profile or a type of node",
+    "catalog": "list the GPUs, links, nodes and models that are known, with their sources",
 }
 
 LASTING = {"calibrate", "measure", "explore"}
@@ -79,7 +80,7 @@ def _run(words: list[str]) -> int:
 
 
 def _module(command: str):  # type: ignore[no-untyped-def]
-    return importlib.import_module(f"tui.commands.{command}")
+    return importlib.import_module(f"tui.commands.{'import_' if command == 'import' else command}")
 
 
 if __name__ == "__main__":

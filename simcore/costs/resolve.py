@@ -134,7 +134,7 @@ def resolve_compute(scenario: Scenario, profile: Profile | None, where: str = "s
     profile = profile or _named_profile(scenario)
     if scenario.workload.layers is not None:
         return given_costs(scenario.workload)
-    if profile is not None:
+    if profile is not None and (profile.fit.models or profile.fit.rates):
         return _profiled_compute(scenario, profile.fit, _source(profile), where)
     return _catalog_compute(scenario, *_gpu(scenario, where), where)
 

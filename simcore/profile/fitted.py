@@ -21,6 +21,7 @@ Positive = Annotated[float, Field(gt=0, le=1e18)]
 Spread = Annotated[float, Field(ge=0, le=5)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
 Whole = Annotated[int, Field(ge=0, le=10**15)]
+Bytes = Annotated[int, Field(ge=1, le=10**15)]
 
 
 class CollectiveCurve(Table):
@@ -33,7 +34,7 @@ class CollectiveCurve(Table):
     collective: Collective
     ranks: Count
     hosts: Count
-    size_bytes: tuple[Count, ...] = Field(min_length=1)
+    size_bytes: tuple[Bytes, ...] = Field(min_length=1)
     time_s: tuple[Positive, ...] = Field(min_length=1)
     wire_share: tuple[Annotated[float, Field(ge=0, le=1.25)], ...] = Field(min_length=1)
     spread: Spread

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from simcore.files import Table
-from simcore.profile.fitted import Collective, Count, Fit, Framework, Seconds, Whole
+from simcore.profile.fitted import Bytes, Collective, Count, Fit, Framework, Seconds, Whole
 
 PROFILE_VERSION = 2
 
@@ -66,7 +66,7 @@ class MemorySample(Table):
     """A copy of ``size_bytes``: that much is read and as much written."""
 
     dtype: str
-    size_bytes: Count
+    size_bytes: Bytes
     timing: Timing
 
 
@@ -124,7 +124,7 @@ class CollectiveSample(Table):
     collective: Collective
     ranks: Count
     hosts: Count
-    size_bytes: Count
+    size_bytes: Bytes
     in_flight: Count
     timing: Timing
 
@@ -133,7 +133,7 @@ class OverlapSample(Table):
     """Compute and an all-reduce, each alone and both at once: how much either slows the other."""
 
     ranks: Count
-    size_bytes: Count
+    size_bytes: Bytes
     compute_alone: Timing
     compute_beside: Timing
     collective_alone: Timing
@@ -144,7 +144,7 @@ class CollectiveUse(Table):
     """So many collectives of two ranks, one behind the other."""
 
     collective: Collective
-    size_bytes: Count
+    size_bytes: Bytes
     times: Count
 
 
