@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.catalog.load import find_node, nodes, transports
+from simcore.collectives.evidence import EvidenceTable
 from simcore.collectives.nccl import NcclTable
 from simcore.collectives.wires import Cluster
 from simcore.costs.cluster import ClusterNetwork
@@ -182,3 +183,25 @@ def test_more_bytes_never_take_less(preset: str) -> None:
         for ranks in counts:
             times = [network.transfer(collective, 2.0**power, Group(ranks)).total_s for power in range(4, 34)]
             assert times == sorted(times)
+
+
+def test_one_measured_number_moves_its_own_cost_and_narrows_it() -> None:
+    plain = ClusterNetwork(described(), "dgx-a100", 8, NcclTable())
+    informed = ClusterNetwork(
+        described(), "dgx-a100", 8, NcclTable(), (EvidenceTable(gpus=32, bus_gb_per_s=150.0, source="ours"),)
+    )
+    inside, across = Group(8), Group(64)
+    assert informed.transfer("all_reduce", 1e9, inside) == plain.transfer("all_reduce", 1e9, inside)
+    before, after = (network.transfer("all_reduce", 1e9, across) for network in (plain, informed))
+    assert 1.05 < after.wire_s / before.wire_s < 190 / 150
+    assert after.wire_spread < before.wire_spread
+    assert after.latency_s == before.latency_s
+
+
+def test_a_number_that_contradicts_the_rest_is_named_and_left_aside() -> None:
+    evidence = [EvidenceTable(gpus=32, bus_gb_per_s=rate, source=f"{rate:g}") for rate in (185.0, 188.0, 20.0)]
+    network = ClusterNetwork(described(), "dgx-a100", 8, NcclTable(), tuple(evidence))
+    assert network.transfer("all_reduce", 1e9, Group(32)).wire_s == pytest.approx(
+        ClusterNetwork(described(), "dgx-a100", 8, NcclTable()).transfer("all_reduce", 1e9, Group(32)).wire_s, rel=0.05
+    )
+    assert "contradict the rest: 20" in network.assumptions(32)[-1].source

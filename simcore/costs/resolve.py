@@ -303,7 +303,7 @@ def _catalog_network(scenario: Scenario, ranks_per_node: int, where: str) -> Cat
             slow=cluster.slow,
             jobs=cluster.jobs,
         )
-        return ClusterNetwork(described, cluster.node, ranks_per_node, cluster.nccl)
+        return ClusterNetwork(described, cluster.node, ranks_per_node, cluster.nccl, cluster.evidence)
     needs_intra, needs_inter = min(ranks_per_node, most) > 1, most > ranks_per_node
     for needed, key in ((needs_intra, "intra_node"), (needs_inter, "inter_node")):
         if needed and getattr(cluster, key) is None:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from simcore.collectives.evidence import EvidenceTable
 from simcore.collectives.nccl import NcclTable
 from simcore.fields import Count, Name, NonNegativeFloat, PositiveFloat, PositiveInt
 from simcore.files import Table
@@ -95,7 +96,8 @@ class ClusterTable(Table):
     """The machines: which GPU, how many in a node, and what joins them. Links may be described in place.
 
     ``node`` names a type of machine instead, of the catalogue or of ``nodes``: it brings GPU, count and links, and
-    ``fabric`` joins such nodes. ``nccl`` is what its environment says; ``slow`` links and other ``jobs`` disturb.
+    ``fabric`` joins such nodes. ``nccl`` is what its environment says; ``slow`` links and other ``jobs`` disturb;
+    ``evidence`` is what was measured of the network.
 
     ``stragglers`` of the ranks, the last ones, compute ``straggler_slowdown`` times as long as the rest.
     """
@@ -110,20 +112,21 @@ class ClusterTable(Table):
     fabric: FabricTable = FabricTable()
     nccl: NcclTable = NcclTable()
     slow: Annotated[tuple[SlowTable, ...], Field(strict=False)] = ()
+    evidence: Annotated[tuple[EvidenceTable, ...], Field(strict=False)] = ()
     jobs: Annotated[tuple[JobTable, ...], Field(strict=False)] = ()
     stragglers: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     straggler_slowdown: Annotated[float, Field(ge=1, le=1000)] = 1.0
 
     def __hash__(self) -> int:
         named = (self.gpu, self.gpus_per_node, self.intra_node, self.inter_node, self.node)
-        tables = (self.fabric, self.nccl, self.slow, self.jobs, *self.links.items(), *self.nodes.items())
+        tables = (self.fabric, self.nccl, self.slow, self.jobs, self.evidence, *self.links.items(), *self.nodes.items())
         return hash((*named, self.stragglers, self.straggler_slowdown, *tables))
 
     @model_validator(mode="after")
     def _node_or_links(self) -> Self:
         if self.node is not None and (self.intra_node or self.inter_node):
             raise ValueError("gives both node and intra_node or inter_node; a type of node brings its own links")
-        needing = [key for key in ("fabric", "nccl", "slow", "jobs") if key in self.model_fields_set]
+        needing = [key for key in ("fabric", "nccl", "slow", "jobs", "evidence") if key in self.model_fields_set]
         if self.node is None and needing:
             raise ValueError(f"gives {needing[0]} without node; name a type of node (simscale catalog)")
         return self
