@@ -147,7 +147,7 @@ def test_another_job_takes_its_fair_share_of_the_spine() -> None:
     spread = Spread(8, 1, 8)
     cluster = described(fabric=fabric, jobs=(JobTable(nodes=8),))
     across, link = cluster.wires(8, spread)
-    leaving = 1 - 7 / 15
+    leaving = 4 / 7  # of a leaf's eight nodes four are ours: three of the seven others that we send to
     assert across.across_gb_per_s == pytest.approx(200 * 0.95 * 2 / (8 * leaving))
     assert "another job" in link
     one_switch = described(jobs=(JobTable(nodes=8),))

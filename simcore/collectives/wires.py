@@ -70,7 +70,7 @@ class Cluster:
     def _across(self, inside: int, spread: Spread, sharing: int, exchange: bool) -> tuple[float, str]:
         """What a node's NICs carry for one of ``sharing`` groups, and what limits it: they, the fabric, other jobs."""
         alone = exchange_share(self.fabric, spread) if exchange else ring_share(self.fabric, spread)
-        beside = share_beside(self.jobs, self.fabric, spread, exchange) if self.jobs else alone
+        beside = share_beside(self.jobs, self.fabric, spread) if self.jobs else alone
         kept, limit = min(alone, beside)
         sick = kept_of(self.slow, "nic", spread.nodes * spread.spacing)
         if sick < kept:

@@ -14,6 +14,7 @@ from simcore.collectives.wires import Cluster
 from simcore.costs.cluster import ClusterNetwork
 from simcore.costs.compute import ComputeCosts, DeviceRates, given_costs, measured_costs, rated_costs
 from simcore.costs.device import COMPUTE_SPREAD, catalog_rates, compiled
+from simcore.costs.disturbed import DisturbedNetwork
 from simcore.costs.framework import UNMEASURED_OVERHEAD, assumed_overheads
 from simcore.costs.network import CatalogNetwork, MeasuredNetwork, Network
 from simcore.costs.spread import Assumption, Origin
@@ -160,7 +161,7 @@ def _from_catalog(scenario: Scenario, where: str) -> Costs:
     return Costs(
         compute=compute,
         compute_spread=compute.assumption.spread,
-        network=_catalog_network(scenario, ranks_per_node, where),
+        network=_disturbed(scenario, _catalog_network(scenario, ranks_per_node, where), ranks_per_node),
         overheads=assumed_overheads(gpu.memory_bandwidth_gb_per_s * GB, on_cpu),
         overlap=NO_OVERLAP if on_cpu or given else GPU_OVERLAP,
         contention=(CPU_CONTENTION,) if on_cpu and not given else (),
@@ -200,7 +201,7 @@ def _from_profile(scenario: Scenario, profile: Profile, where: str) -> Costs:
     return Costs(
         compute=compute,
         compute_spread=compute.assumption.spread,
-        network=_measured_network(scenario, profile, ranks_per_node, where),
+        network=_disturbed(scenario, _measured_network(scenario, profile, ranks_per_node, where), ranks_per_node),
         overheads=_measured_overheads(profile),
         overlap=fit.overlap if fit.overlap and not given else NO_OVERLAP,
         contention=() if given else fit.contention,
@@ -331,6 +332,14 @@ def _measured_network(scenario: Scenario, profile: Profile, ranks_per_node: int,
     if (crosses and True not in crossed) or (min(most, ranks_per_node) > 1 and False not in crossed):
         beyond = _catalog_network(scenario, ranks_per_node, where)
     return MeasuredNetwork(profile.fit, ranks_per_node, _source(profile), beyond)
+
+
+def _disturbed(scenario: Scenario, network: Network, ranks_per_node: int) -> Network:
+    """The network with its slow links and other jobs, where it does not know of them itself."""
+    cluster = scenario.cluster
+    if isinstance(network, ClusterNetwork) or not (cluster.slow or cluster.jobs):
+        return network
+    return DisturbedNetwork(network, ranks_per_node, cluster.fabric, cluster.slow, cluster.jobs)
 
 
 def _backend(scenario: Scenario, default: str) -> str:

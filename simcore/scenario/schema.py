@@ -126,7 +126,7 @@ class ClusterTable(Table):
     def _node_or_links(self) -> Self:
         if self.node is not None and (self.intra_node or self.inter_node):
             raise ValueError("gives both node and intra_node or inter_node; a type of node brings its own links")
-        needing = [key for key in ("fabric", "nccl", "slow", "jobs", "evidence") if key in self.model_fields_set]
+        needing = [key for key in ("nccl", "evidence") if key in self.model_fields_set]
         if self.node is None and needing:
             raise ValueError(f"gives {needing[0]} without node; name a type of node (simscale catalog)")
         return self

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from simcore.fields import Name, PositiveInt
 from simcore.files import Table
-from simcore.topology.fabric import FabricTable, Spread, leaving_exchange, leaving_ring
+from simcore.topology.fabric import FabricTable, Spread, leaving_exchange
 from simcore.topology.flows import fair_rates
 
 
@@ -25,11 +25,12 @@ class SlowTable(Table):
 
 
 class JobTable(Table):
-    """``[[cluster.jobs]]``: another job, always communicating, its ``nodes`` mingled with ours on every leaf."""
+    """``[[cluster.jobs]]``: another job, its ``nodes`` mingled with ours on every leaf, communicating ``busy`` of its
+    time."""
 
     name: Name = "another job"
     nodes: PositiveInt
-    pattern: Literal["ring", "exchange"] = "ring"
+    busy: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 
 def kept_of(slow: Sequence[SlowTable], link: str, nodes: int) -> float:
@@ -37,27 +38,26 @@ def kept_of(slow: Sequence[SlowTable], link: str, nodes: int) -> float:
     return min((entry.keeps for entry in slow if entry.link == link and entry.node < nodes), default=1.0)
 
 
-def share_beside(jobs: Sequence[JobTable], fabric: FabricTable, spread: Spread, exchange: bool) -> tuple[float, str]:
+def share_beside(jobs: Sequence[JobTable], fabric: FabricTable, spread: Spread) -> tuple[float, str]:
     """The part of the NICs' rate that is ours beside other jobs, by max-min fair sharing of each block's way out.
 
-    All jobs' nodes are mingled, so a block holds each in proportion, and each sends out of it as if scattered.
+    All jobs' nodes are mingled, so a block holds each in proportion, and a job's send leaves it unless it goes to one
+    of the job's own nodes in there. While the others are silent, we have what we would have alone.
     """
     total = spread.cluster_nodes + sum(job.nodes for job in jobs)
     worst, limit = 1.0, "NICs"
     for block in fabric.blocks:
         if fabric.kind == "rail" or total <= block.nodes:
             continue
-        crowd = [(spread.cluster_nodes, exchange), *((job.nodes, job.pattern == "exchange") for job in jobs)]
         capacity: dict[object, float] = {"way out": block.nodes / block.taper}
         loads: list[dict[object, float]] = []
-        for index, (nodes, all_to_all) in enumerate(crowd):
-            here = block.nodes * nodes / total
-            mingled = fabric.model_copy(update={"placement": "scattered"})
-            whole = Spread(nodes, 1, total)
-            leaving = leaving_exchange(here, whole) if all_to_all else leaving_ring(mingled, block, whole)
+        for index, nodes in enumerate((spread.cluster_nodes, *(job.nodes for job in jobs))):
+            here = min(nodes, block.nodes * nodes / total)
             capacity[index] = 1.0
-            loads.append({index: 1.0, "way out": here * leaving})
-        ours, link = fair_rates(loads, capacity)[0]
+            loads.append({index: 1.0, "way out": here * leaving_exchange(max(1.0, here), Spread(nodes, 1, nodes))})
+        alone, _ = fair_rates(loads[:1], capacity)[0]
+        together, link = fair_rates(loads, capacity)[0]
+        ours = alone + (together - alone) * max(job.busy for job in jobs)
         if link == "way out" and ours < worst:
             worst, limit = ours, f"way out of a {block.name}, shared with {', '.join(job.name for job in jobs)}"
     return worst, limit
