@@ -35,10 +35,12 @@ def why_unavailable() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host of the lab: its namespace and its address on the lab's network."""
+    """One host of the lab: its namespace, its address, and the switch's namespace with the port that it hangs on."""
 
     namespace: str
     address: str
+    switch: str
+    port: str
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         """The command line that runs ``arguments`` on this host."""
@@ -46,29 +48,43 @@ class Host:
 
 
 @contextmanager
-def lab_hosts(count: int, gbit_per_s: float) -> Iterator[list[Host]]:
+def lab_hosts(count: int, gbit_per_s: float, trunk_gbit_per_s: float | None = None) -> Iterator[list[Host]]:
     """``count`` hosts whose links each carry ``gbit_per_s`` in either direction; removed on the way out.
 
-    Raises ``subprocess.CalledProcessError`` where the kernel refuses, after removing what was made.
+    With a trunk they hang in turn on two bridges, and what goes from one to the other shares it. Raises ``subprocess.CalledProcessError`` where the kernel refuses, after removing what was made.
     """
     prefix = f"sslab{os.getpid()}"
     switch = f"{prefix}sw"
-    hosts = [Host(f"{prefix}h{index}", f"10.77.0.{index + 1}") for index in range(count)]
+    hosts = [Host(f"{prefix}h{index}", f"10.77.0.{index + 1}", switch, f"port{index}") for index in range(count)]
+    bridges = ["bridge"] if trunk_gbit_per_s is None else ["bridge", "bridge2"]
     try:
         _ip("netns", "add", switch)
-        _ip("-n", switch, "link", "add", "bridge", "type", "bridge")
-        _ip("-n", switch, "link", "set", "bridge", "up")
+        for bridge in bridges:
+            _ip("-n", switch, "link", "add", bridge, "type", "bridge")
+            _ip("-n", switch, "link", "set", bridge, "up")
+        if trunk_gbit_per_s is not None:
+            _ip("-n", switch, "link", "add", "trunk", "type", "veth", "peer", "name", "trunk2")
+            for end, bridge in (("trunk", "bridge"), ("trunk2", "bridge2")):
+                _ip("-n", switch, "link", "set", end, "master", bridge, "up")
+                _shape(switch, end, trunk_gbit_per_s)
         for index, host in enumerate(hosts):
-            _connect(host, switch, f"port{index}", gbit_per_s)
+            _connect(host, bridges[index % len(bridges)], gbit_per_s)
         yield hosts
     finally:
         _remove(hosts, switch)
 
 
-def _connect(host: Host, switch: str, port: str, gbit_per_s: float) -> None:
+def slow_down(host: Host, gbit_per_s: float) -> None:
+    """Let the host's link carry only ``gbit_per_s`` from now on, in either direction."""
+    _shape(host.namespace, "eth0", gbit_per_s)
+    _shape(host.switch, host.port, gbit_per_s)
+
+
+def _connect(host: Host, bridge: str, gbit_per_s: float) -> None:
+    switch, port = host.switch, host.port
     _ip("netns", "add", host.namespace)
     _ip("-n", switch, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host.namespace)
-    _ip("-n", switch, "link", "set", port, "master", "bridge", "up")
+    _ip("-n", switch, "link", "set", port, "master", bridge, "up")
     _ip("-n", host.namespace, "addr", "add", f"{host.address}/24", "dev", "eth0")
     _ip("-n", host.namespace, "link", "set", "eth0", "up")
     _ip("-n", host.namespace, "link", "set", "lo", "up")
@@ -80,13 +96,14 @@ def _shape(namespace: str, device: str, gbit_per_s: float) -> None:
     rate = f"{round(gbit_per_s * 1e6)}kbit"
     limit = str(round(gbit_per_s * 1e9 / 8 * QUEUE_S) + BURST_BYTES)
     bucket = ["tbf", "rate", rate, "burst", str(BURST_BYTES), "limit", limit]
-    _run(["tc", "-n", namespace, "qdisc", "add", "dev", device, "root", *bucket])
+    _run(["tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", *bucket])
 
 
 def _remove(hosts: Sequence[Host], switch: str) -> None:
     # A namespace lingers after its deletion and keeps its devices, so each link goes first, by name.
-    for index, host in enumerate(hosts):
-        subprocess.run(["ip", "-n", switch, "link", "del", f"port{index}"], capture_output=True, check=False)
+    subprocess.run(["ip", "-n", switch, "link", "del", "trunk"], capture_output=True, check=False)
+    for host in hosts:
+        subprocess.run(["ip", "-n", switch, "link", "del", host.port], capture_output=True, check=False)
         subprocess.run(["ip", "netns", "del", host.namespace], capture_output=True, check=False)
     subprocess.run(["ip", "netns", "del", switch], capture_output=True, check=False)
 

@@ -12,11 +12,13 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab.hosts import lab_hosts, why_unavailable
+from tests.lab.hosts import Host, lab_hosts, slow_down, why_unavailable
 from tests.lab.settings import CLUSTERS, NOT_ON_GLOO, SMALL, Cluster, Job
 from tests.lab.torchrun import BINARIES, torchrun
 
@@ -59,20 +61,38 @@ class Failure:
 def rehearse(clusters: dict[Cluster, tuple[Job, ...]], folder: Path) -> Iterator[Outcome | Failure]:
     """Outcomes of every job on every cluster, as they come; files go to ``folder``."""
     for cluster, jobs in clusters.items():
-        name = f"{cluster.hosts}x{cluster.ranks_per_host}x{cluster.gbit_per_s:g}"
-        with lab_hosts(cluster.hosts, cluster.gbit_per_s) as made:
-            profile = folder / f"profile_{name}.json"
-            torchrun(made, ["calibrate", "--quick", "-o", str(profile)], cluster.ranks_per_host)
+        trunk = cluster.gbit_per_s if cluster.shared else None
+        with lab_hosts(cluster.hosts * (2 if cluster.shared else 1), cluster.gbit_per_s, trunk) as made:
+            ours, theirs = made[: cluster.hosts], made[cluster.hosts :]
+            profile = folder / f"profile_{cluster.name}.json"
+            torchrun(ours, ["calibrate", "--quick", "-o", str(profile)], cluster.ranks_per_host)
+            if cluster.slow:
+                slow_down(made[cluster.slow[0]], cluster.slow[1])
             for number, job in enumerate(jobs):
-                scenario = folder / f"scenario_{name}_{number}.toml"
+                scenario = folder / f"scenario_{cluster.name}_{number}.toml"
                 scenario.write_text(job.scenario(cluster))
-                measured = folder / f"measured_{name}_{number}.json"
+                measured = folder / f"measured_{cluster.name}_{number}.json"
                 try:
-                    torchrun(made, ["measure", str(scenario), "--paced", "-o", str(measured)], cluster.ranks_per_host)
+                    with _beside(theirs, scenario, cluster):
+                        command = ["measure", str(scenario), "--paced", "-o", str(measured)]
+                        torchrun(ours, command, cluster.ranks_per_host)
                 except RuntimeError as error:
                     yield Failure(cluster, job.name, str(error))
                     continue
                 yield _outcome(cluster, job, scenario, profile, measured)
+
+
+@contextmanager
+def _beside(hosts: Sequence[Host], scenario: Path, cluster: Cluster) -> Iterator[None]:
+    """Another job runs the same scenario on ``hosts`` meanwhile, where there are any."""
+    if not hosts:
+        yield
+        return
+    elsewhere = ["measure", str(scenario), "--paced", "-o", str(scenario.with_suffix(".beside.json"))]
+    with ThreadPoolExecutor(1) as background:
+        running = background.submit(torchrun, hosts, elsewhere, cluster.ranks_per_host)
+        yield
+        running.result()
 
 
 def _outcome(cluster: Cluster, job: Job, scenario: Path, profile: Path, measured: Path) -> Outcome:

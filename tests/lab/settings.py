@@ -16,6 +16,15 @@ forward_ms = 5.0
 backward_ms = 10.0
 """
 
+COMMUNICATING = """
+[[workload.layers]]
+name = "block"
+repeat = 20
+parameters = 250_000
+forward_ms = 1.0
+backward_ms = 2.0
+"""
+
 UNEQUAL = """
 [[workload.layers]]
 name = "stem"
@@ -75,16 +84,39 @@ activation_kib = 32
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Hosts of the lab, the speed of their links, and the ranks on each."""
+    """Hosts of the lab, the speed of their links, and the ranks on each.
+
+    ``slow`` is a host whose link loses speed after calibration, and what it has then; ``shared`` puts a second job, on
+    as many hosts, behind the same trunk of one link's speed.
+    """
 
     hosts: int
     gbit_per_s: float
     ranks_per_host: int = 1
+    slow: tuple[int, float] | None = None
+    shared: bool = False
 
     @property
     def ranks(self) -> int:
         """Ranks in all."""
         return self.hosts * self.ranks_per_host
+
+    @property
+    def name(self) -> str:
+        """What its files are called."""
+        slow = f"_slow{self.slow[0]}x{self.slow[1]:g}" if self.slow else ""
+        return f"{self.hosts}x{self.ranks_per_host}x{self.gbit_per_s:g}{slow}{'_shared' if self.shared else ''}"
+
+    @property
+    def disturbance(self) -> str:
+        """What a scenario says of its slow link or of the other job."""
+        if self.slow:
+            host, gbit_per_s = self.slow
+            return f"[[cluster.slow]]\nnode = {host}\nkeeps = {gbit_per_s / self.gbit_per_s}\n"
+        if self.shared:
+            return ('[cluster.fabric]\nkind = "leaf-spine"\nnodes_per_leaf = 2\noversubscription = 2.0\n'
+                    f'placement = "scattered"\n[[cluster.jobs]]\nnodes = {self.hosts}\n')  # fmt: skip
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +134,7 @@ class Job:
         """The scenario file of this job on such a cluster."""
         return (
             f'title = "{self.name} on {cluster.hosts} hosts at {cluster.gbit_per_s:g} Gbit/s"\n'
-            f"[workload]\nbatch_per_gpu = {self.batch}\n{self.layers}\n[cluster]\n{self.cluster}\n"
+            f"[workload]\nbatch_per_gpu = {self.batch}\n{self.layers}\n[cluster]\n{self.cluster}\n{cluster.disturbance}"
             f"[strategy]\n{self.strategy}\n[sweep]\ngpus = [{cluster.ranks - self.servers}]\n"
         )
 
@@ -116,6 +148,8 @@ def _blocks(name: str, strategy: str, layers: str = BLOCKS, servers: int = 0, cl
     return Job(name, layers, strategy, 8, servers, cluster)
 
 
+HEAVY = _ddp("heavy layers, beside another such job", COMMUNICATING, "bucket_cap_mb = 5")
+HEAVY_FSDP = Job("fsdp: heavy layers, beside another such job", COMMUNICATING, 'data = "fsdp"')
 EQUAL_1 = _ddp("equal layers, 1 MB buckets", EQUAL, "bucket_cap_mb = 1")
 EQUAL_5 = _ddp("equal layers, 5 MB buckets", EQUAL, "bucket_cap_mb = 5")
 EQUAL_25 = _ddp("equal layers, 25 MB buckets", EQUAL, "bucket_cap_mb = 25")
@@ -183,6 +217,9 @@ CLUSTERS: dict[Cluster, tuple[Job, ...]] = {
     ),
     Cluster(8, 0.5): (EQUAL_25, ACCUMULATED, FSDP, HYBRID, SERVERS),
     Cluster(8, 1.0): (EQUAL_1, UNEQUAL_DEFAULT, ZERO1, TENSOR, THREE_AXES, EXPERT, DILOCO),
+    Cluster(2, 0.5, ranks_per_host=2): (EQUAL_25, FSDP, TENSOR),
+    Cluster(8, 1.0, slow=(5, 0.25)): (EQUAL_5, FSDP),
+    Cluster(2, 0.5, shared=True): (HEAVY, HEAVY_FSDP),
 }
 
 SMALL: dict[Cluster, tuple[Job, ...]] = {Cluster(2, 0.5): (EQUAL_5, FSDP, SERVER)}
