@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,8 @@ from simcore.collectives.nccl import NcclTable
 from simcore.collectives.wires import Cluster
 from simcore.costs.cluster import ClusterNetwork
 from simcore.costs.network import Group
+from simcore.predict import predict
+from simcore.scenario.schema import Scenario
 from simcore.topology.disturbance import JobTable, SlowTable
 from simcore.topology.fabric import FabricTable, Spread, exchange_share, ring_share
 from simcore.topology.flows import alone, fair_rates
@@ -205,3 +209,18 @@ def test_a_number_that_contradicts_the_rest_is_named_and_left_aside() -> None:
         ClusterNetwork(described(), "dgx-a100", 8, NcclTable()).transfer("all_reduce", 1e9, Group(32)).wire_s, rel=0.05
     )
     assert "contradict the rest: 20" in network.assumptions(32)[-1].source
+
+
+def test_a_mixed_cluster_runs_as_its_slowest_part() -> None:
+    def steps(cluster: str) -> list[float]:
+        table = tomllib.loads(
+            'title = "t"\n[workload]\nmodel = "resnet50"\nbatch_per_gpu = 64\nprecision = "amp-fp16"\n'
+            f"{cluster}\n[sweep]\ngpus = [8, 16]\n"
+        )
+        return [point.step_time_s.p50 for point in predict(Scenario.model_validate(table)).points]
+
+    part = '[[cluster.parts]]\nnode = "{}"\ncount = 1\n'
+    mixed = steps(part.format("dgx-a100") + part.format("dgx-1-v100"))
+    a100, v100 = (steps(f'[cluster]\nnode = "{node}"') for node in ("dgx-a100", "dgx-1-v100"))
+    assert mixed[0] == pytest.approx(a100[0])
+    assert mixed[1] == pytest.approx(v100[1], rel=0.03)

@@ -58,6 +58,10 @@ class ComputeCosts:
     optimizer_s: float
     assumption: Assumption
 
+    def pass_s(self, batch: int) -> float:
+        """Seconds of one forward and backward over ``batch`` samples."""
+        return float(self.forward.at(batch).sum() + self.backward.at(batch).sum())
+
 
 @lru_cache(maxsize=64)
 def given_costs(workload: WorkloadTable) -> ComputeCosts:

@@ -16,6 +16,7 @@ from simcore.costs.compute import ComputeCosts, DeviceRates, given_costs, measur
 from simcore.costs.device import COMPUTE_SPREAD, catalog_rates, compiled
 from simcore.costs.disturbed import DisturbedNetwork
 from simcore.costs.framework import UNMEASURED_OVERHEAD, assumed_overheads
+from simcore.costs.mixed import MixedNetwork
 from simcore.costs.network import CatalogNetwork, MeasuredNetwork, Network
 from simcore.costs.spread import Assumption, Origin
 from simcore.errors import InputError
@@ -49,8 +50,8 @@ class Costs:
 
     ``anchor`` scales compute: 1, or what measured points marked ``calibrate`` made of it, with the spread they left.
     ``jitter`` is how much one rank's compute varies from step to step; where a barrier joins the steps, all ranks wait
-    for the slowest. ``stragglers`` of them are slower than the rest by ``straggler_slowdown``. ``overheads`` are what
-    parts of the framework spend, by name.
+    for the slowest. ``stragglers`` of them are slower than the rest by ``straggler_slowdown``; ranks beyond so many
+    have GPUs that take so much longer (``unequal``). ``overheads`` are what parts of the framework spend, by name.
     """
 
     compute: ComputeCosts
@@ -69,6 +70,7 @@ class Costs:
     synchronous: bool = True
     stragglers: int = 0
     straggler_slowdown: float = 1.0
+    unequal: tuple[tuple[int, float], ...] = ()
 
     def overhead_of(self, part: Framework) -> tuple[float, float, float]:
         """Seconds of a step, a tensor and a byte in one part of the framework."""
@@ -98,6 +100,7 @@ class Costs:
         if not self.synchronous:
             return 1.0
         slowest = self.straggler_slowdown if self.stragglers and ranks > 1 else 1.0
+        slowest = max(slowest, *(longer for before, longer in self.unequal if ranks > before), 1.0)
         if ranks < 2 or not self.jitter:
             return slowest
         return slowest + self.jitter * NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
@@ -127,6 +130,8 @@ def resolve_costs(scenario: Scenario, profile: Profile | None, where: str = "sce
     Raises ``InputError`` where a name is unknown or something needed is neither given nor measured.
     """
     profile = profile or _named_profile(scenario)
+    if scenario.cluster.parts:
+        return _mixed(scenario, profile, where)
     return _from_profile(scenario, profile, where) if profile else _from_catalog(scenario, where)
 
 
@@ -138,6 +143,34 @@ def resolve_compute(scenario: Scenario, profile: Profile | None, where: str = "s
     if profile is not None and (profile.fit.models or profile.fit.rates):
         return _profiled_compute(scenario, profile.fit, _source(profile), where)
     return _catalog_compute(scenario, *_gpu(scenario, where), where)
+
+
+def _mixed(scenario: Scenario, profile: Profile | None, where: str) -> Costs:
+    """The costs of a cluster of several types of node: the first one's compute, and how much longer others take.
+
+    Raises ``InputError`` where a profile is given, which knows one type, or more GPUs are asked for than there are.
+    """
+    if profile is not None:
+        raise InputError(f"{where}: cluster.parts: a profile knows one type of node; predict parts without it")
+    before = 0
+    parts: list[tuple[int, Costs]] = []
+    for part in scenario.cluster.parts:
+        cluster = scenario.cluster.model_copy(update={"parts": (), "node": part.node})
+        costs = _from_catalog(scenario.model_copy(update={"cluster": cluster}), where)
+        parts.append((before, costs))
+        before += part.count * costs.ranks_per_node
+    if scenario.largest_count > before:
+        raise InputError(f"{where}: cluster.parts: {scenario.largest_count} GPUs are asked for, and there are {before}"
+                         "; raise a part's count or lower sweep.gpus")  # fmt: skip
+    first = parts[0][1]
+    batch = scenario.local_batch(scenario.sweep.gpus[0])
+    return replace(
+        first,
+        network=MixedNetwork(tuple((start, costs.network) for start, costs in parts)),
+        unequal=tuple((start, costs.compute.pass_s(batch) / first.compute.pass_s(batch)) for start, costs in parts[1:]),
+        memory_gib=min((costs.memory_gib for _, costs in parts if costs.memory_gib is not None), default=None),
+        device=" + ".join(dict.fromkeys(costs.device for _, costs in parts)),
+    )
 
 
 def _named_profile(scenario: Scenario) -> Profile | None:

@@ -92,14 +92,19 @@ class LinkTable(Table):
     source: Name = "the scenario"
 
 
+class PartTable(Table):
+    """``[[cluster.parts]]``: so many nodes of one type, in a cluster of several; GPUs are taken in order."""
+
+    node: Name
+    count: PositiveInt
+
+
 class ClusterTable(Table):
     """The machines: which GPU, how many in a node, and what joins them. Links may be described in place.
 
     ``node`` names a type of machine instead, of the catalogue or of ``nodes``: it brings GPU, count and links, and
-    ``fabric`` joins such nodes. ``nccl`` is what its environment says; ``slow`` links and other ``jobs`` disturb;
-    ``evidence`` is what was measured of the network.
-
-    ``stragglers`` of the ranks, the last ones, compute ``straggler_slowdown`` times as long as the rest.
+    ``fabric`` joins such nodes; ``parts`` are several types, whose GPUs are taken in order. ``nccl`` is what its
+    environment says; ``slow`` links and other ``jobs`` disturb; ``evidence`` is what was measured of the network.
     """
 
     gpu: Name | None = None
@@ -109,6 +114,7 @@ class ClusterTable(Table):
     links: dict[str, LinkTable] = Field(default_factory=dict)
     node: Name | None = None
     nodes: dict[str, NodeTable] = Field(default_factory=dict)
+    parts: Annotated[tuple[PartTable, ...], Field(strict=False)] = ()
     fabric: FabricTable = FabricTable()
     nccl: NcclTable = NcclTable()
     slow: Annotated[tuple[SlowTable, ...], Field(strict=False)] = ()
@@ -119,15 +125,18 @@ class ClusterTable(Table):
 
     def __hash__(self) -> int:
         named = (self.gpu, self.gpus_per_node, self.intra_node, self.inter_node, self.node)
-        tables = (self.fabric, self.nccl, self.slow, self.jobs, self.evidence, *self.links.items(), *self.nodes.items())
-        return hash((*named, self.stragglers, self.straggler_slowdown, *tables))
+        tables = (self.parts, self.fabric, self.nccl, self.slow, self.jobs, self.evidence)
+        own = (*self.links.items(), *self.nodes.items())
+        return hash((*named, self.stragglers, self.straggler_slowdown, *tables, *own))
 
     @model_validator(mode="after")
     def _node_or_links(self) -> Self:
         if self.node is not None and (self.intra_node or self.inter_node):
             raise ValueError("gives both node and intra_node or inter_node; a type of node brings its own links")
+        if self.parts and (self.node or self.intra_node or self.inter_node or self.gpu or self.gpus_per_node):
+            raise ValueError("gives parts and a node, GPU or link beside them; parts name all the nodes that there are")
         needing = [key for key in ("nccl", "evidence") if key in self.model_fields_set]
-        if self.node is None and needing:
+        if self.node is None and not self.parts and needing:
             raise ValueError(f"gives {needing[0]} without node; name a type of node (simscale catalog)")
         return self
 
