@@ -135,9 +135,9 @@ class ClusterTable(Table):
             raise ValueError("gives both node and intra_node or inter_node; a type of node brings its own links")
         if self.parts and (self.node or self.intra_node or self.inter_node or self.gpu or self.gpus_per_node):
             raise ValueError("gives parts and a node, GPU or link beside them; parts name all the nodes that there are")
-        needing = [key for key in ("nccl", "evidence") if key in self.model_fields_set]
+        needing = "nccl" if self.nccl != NcclTable() else "evidence" if self.evidence else None
         if self.node is None and not self.parts and needing:
-            raise ValueError(f"gives {needing[0]} without node; name a type of node (simscale catalog)")
+            raise ValueError(f"gives {needing} without node; name a type of node (simscale catalog)")
         return self
 
 
